@@ -26,7 +26,7 @@ from tests.fake_vendors.responses import FakeResponse, RequestHead
 
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.messages import Message
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from frameworks.prefix_cache import Block, PrefixCacheMeter, texts_of
 from frameworks.scenario_steps import END
 from planted_sessions import FACT_KINDS, FactKind, Session, session_texts

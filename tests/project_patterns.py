@@ -21,7 +21,7 @@ from contextc.observation import client_ids, redaction_patterns
 from contextc.providers import ollama, registry, structured_output
 from contextc.providers.error_mapping import ErrorTable
 from contextc.proxy import upstreams
-from contextc.sharing import shared_file
+from contextc.sharing import shared_html
 from contextc.tools.builtin import search_worker
 
 ROOT = Path(contextc.__file__).parent
@@ -213,7 +213,7 @@ def _structured_output() -> list[re.Pattern[str]]:
 
 
 def _share() -> list[re.Pattern[str]]:
-    compile_files = _private(shared_file, "_compile_files")
+    compile_files = _private(shared_html, "_compile_files")
     return [compile_files([]), compile_files(["src/app.py", "notes", "a-b"])]
 
 
@@ -253,7 +253,7 @@ BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
         lambda: _inside(_private(upstreams, "_recorded_paths")(), set()),
         "search",
     ),
-    "contextc.sharing.shared_file:_compile_files": (_share, "search"),
+    "contextc.sharing.shared_html:_compile_files": (_share, "search"),
     "contextc.tools.builtin.search_worker:glob_pattern": (
         lambda: [search_worker.glob_pattern(each) for each in GLOBS],
         "fullmatch",

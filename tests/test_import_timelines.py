@@ -9,7 +9,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.analysis.conversation_loader import load_single_request
-from contextc.analysis.cost_by_cause import compute_composition
+from contextc.analysis.cost_by_content import compute_composition
 from contextc.compiler.ledger import load_rows
 from contextc.compiler.past_requests import explain, rebuild
 from contextc.doctor import scan_store

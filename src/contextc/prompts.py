@@ -19,7 +19,7 @@ from contextc._json import encode, encode_canonical, fix_surrogates
 from contextc.config import read_settings
 from contextc.errors import FragmentFailed, InvalidInput
 from contextc.messages import escape_markers, escaped_line
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 from contextc.tools.todos import Todo, format_todos
 
 # ── fragments ─────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -9,7 +9,7 @@ import contextc as cc
 from contextc.analysis import conversation_costs
 from contextc.analysis.conversation_findings import find_all
 from contextc.analysis.conversation_loader import AnalysedConversations, load_conversation_view, load_single_request
-from contextc.analysis.cost_by_cause import compute_composition, compute_costs, compute_run_composition
+from contextc.analysis.cost_by_content import compute_composition, compute_costs, compute_run_composition
 from contextc.compiler import ledger
 from contextc.compiler.manifest import ObservedFacts, record_to_json
 from contextc.errors import StoreCorrupt, UnknownConversation

@@ -4,7 +4,7 @@ import pytest
 
 import contextc as cc
 from contextc.analysis.conversation_loader import load_conversation_view
-from contextc.analysis.cost_by_cause import ConversationCosts, compute_costs, conversation_costs
+from contextc.analysis.cost_by_content import ConversationCosts, compute_costs, conversation_costs
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.traces import load
 from tests.analysis.traces.measure import record

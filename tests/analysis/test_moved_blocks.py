@@ -8,7 +8,7 @@ from contextc.analysis import Finding
 from contextc.analysis.changed_content import MOVED_FIX, describe_way, find_move
 from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.request_comparison import RequestComparison, compare_two_requests
-from contextc.analysis.request_view import Element
+from contextc.analysis.request_elements import Element
 from tests.analysis.cached_client import Client
 
 REMINDER = "<system-reminder>Run the tests.{}</system-reminder>"

@@ -9,7 +9,7 @@ from contextc._json import decode, encode
 from contextc.analysis import Finding
 from contextc.compiler.manifest import RequestAction
 from contextc.observation import observe
-from contextc.proxy.request_changes import fit_request
+from contextc.proxy.request_lint import fit_request
 from tests.analysis.observed_run import find_by_request, words
 from tests.analysis.traces.simulated_cache import SimulatedCache
 

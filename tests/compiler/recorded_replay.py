@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc._json import JSON, JSONObject, encode
 from contextc.messages import AnyPart, Message, Text, ToolCall, ToolResult
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 from tests.formats.traffic import transcripts
 
 MARKS = ("cache_control", "prompt_cache_breakpoint", "cachePoint")

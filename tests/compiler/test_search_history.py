@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.compiler.history import HistoryPassage
-from contextc.store.history_index import PIECE_LENGTH, Section, list_terms, split_pieces, update_index
+from contextc.store.full_text_index import PIECE_LENGTH, Section, list_terms, split_pieces, update_index
 
 SONNET = "anthropic:claude-sonnet-4-5"
 WORDS = ("alpha", "beta", "gamma", "delta", "server", "client", "cache", "queue", "index", "deploy", "build", "check")

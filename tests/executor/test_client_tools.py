@@ -12,7 +12,7 @@ from contextc.events import ApprovalRequest
 from contextc.executor.agent_config import add_definitions
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, add, taken_over
 
 PICK = Tool(name="pick", description="Pick a color.", parameters={"type": "object", "properties": {}})

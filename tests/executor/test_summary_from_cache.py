@@ -12,7 +12,7 @@ from contextc.compiler.compaction import LIVE_REQUEST
 from contextc.events import CompactionFinished
 from contextc.executor.summaries import SUMMARY_INSTRUCTIONS
 from contextc.providers.client import Endpoint, ProviderCall
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 from tests.executor.scripted_provider import SONNET, Say, Scripted, played
 from tests.executor.test_compaction import REPLIES
 

@@ -8,7 +8,7 @@ arguments that are invalid JSON.
 from random import Random
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from tests.fake_vendors.json_access import as_object
 from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.vendor import AcceptedRequest

@@ -6,7 +6,7 @@ from jsonschema import Draft202012Validator
 
 from contextc._json import JSONObject, encode
 from contextc.messages import Message, assistant, tool_call, tool_result, user
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from tests.fake_vendors import AcceptedRequest, RandomScript, Reply, ScriptedCall
 from tests.fake_vendors.random_script import fitting
 from tests.fake_vendors.responses import RequestHead

@@ -9,7 +9,7 @@ from math import floor
 
 from contextc.messages import Reasoning, assistant, tool_call
 from contextc.models.tokens import TokenCounter, get_counter
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from tests.fake_vendors.replies import Reply, Tokens
 from tests.fake_vendors.vendor import AcceptedRequest
 

@@ -21,7 +21,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Request
 from contextc.messages import AnyPart, Status, UserNotice
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 from tests.formats.known import Blocks, having, known
 from tests.formats.traffic import accepted
 

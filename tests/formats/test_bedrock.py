@@ -25,7 +25,7 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 from tests.formats.bedrock_samples import EVENTS, POINT, REPLY, REQUEST
 from tests.formats.known import problems
 from tests.formats.traffic import accepted, transcripts

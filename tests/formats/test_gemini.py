@@ -20,7 +20,7 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 GOOGLE = GeminiFormatter()
 

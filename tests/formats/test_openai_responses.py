@@ -19,7 +19,7 @@ from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.openai_chat import OpenAIFormatter
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
 from contextc.messages import ProviderBlock, pair_tool_calls
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 from tests.formats.traffic import accepted
 
 RESPONSES = OpenAIResponsesFormatter()

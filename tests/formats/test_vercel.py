@@ -9,7 +9,7 @@ from contextc._json import JSONObject
 from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.vercel import VercelFormatter
 from contextc.messages import pair_tool_calls, validate_message
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 VERCEL = VercelFormatter()
 PNG = b"\x89PNG"

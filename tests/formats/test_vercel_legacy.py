@@ -9,7 +9,7 @@ from contextc._json import JSONObject
 from contextc.formats.base import ConversionNote, Request, split_segments
 from contextc.formats.vercel_legacy import VercelLegacyFormatter
 from contextc.messages import SYNTHETIC_RESULTS, pair_tool_calls, validate_message
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 
 LEGACY = VercelLegacyFormatter()
 PNG = b"\x89PNG"

@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import decode
-from contextc.compiler.past_requests import explain, split_body
+from contextc.compiler.past_requests import explain, split_at_conversation
 from contextc.formats import formatter
 from contextc.inspection.request_timeline import load_timeline
 from tests.executor.scripted_provider import Say, Scripted, add, call, played
@@ -49,7 +49,7 @@ def observe_talk(store: cc.Store, **options: Any) -> bytes:
         store, request=sent, reply=reply({"type": "text", "text": "three"}), format="anthropic", conversation="x",
         **options,
     )  # fmt: skip
-    parts = split_body(seen.body, "messages")
+    parts = split_at_conversation(seen.body, "messages")
     assert parts is not None
     return b",".join(parts.elements)
 
@@ -69,7 +69,7 @@ def test_the_same_prompt_and_tools_keep_the_prefix(store: cc.Store) -> None:
     assert [each.record.why for each in moments] == ["first request", "", "", ""]
     assert moments[2].record.shared_bytes >= len(before) - 2
     for sent in provider.bodies:
-        parts = split_body(sent, "messages")
+        parts = split_at_conversation(sent, "messages")
         assert parts is not None
         assert b",".join(parts.elements).startswith(before + b",")
         wire: Any = decode(sent)
@@ -104,7 +104,7 @@ def test_a_fork_keeps_the_prefix_too(store: cc.Store) -> None:
     store.fork("x", "y")
     provider = Scripted([Say(text="fine")])
     run(store, provider, "y")
-    parts = split_body(provider.bodies[0], "messages")
+    parts = split_at_conversation(provider.bodies[0], "messages")
     assert parts is not None
     assert b",".join(parts.elements).startswith(before + b",")
     assert len(store.load("x")) + 2 == len(store.load("y"))

@@ -8,7 +8,7 @@ from contextc.compiler.past_requests import (
     comparable_bytes,
     insert_marks,
     join_body,
-    split_body,
+    split_at_conversation,
     split_elements,
     strip_marks,
 )
@@ -25,7 +25,7 @@ OPENAI_MARK = {"mode": "explicit"}
 def test_joining_gives_the_same_bytes(messages: list[object], style: dict[str, object]) -> None:
     request = {"model": "m", "messages": messages, "max_tokens": 3}
     body = json.dumps(request, **style).encode()  # pyright: ignore[reportArgumentType]
-    parts = split_body(body, "messages")
+    parts = split_at_conversation(body, "messages")
     assert parts is not None
     assert join_body(parts.head, parts.elements, parts.gaps) == body
     assert [json.loads(each) for each in parts.elements] == [each for each in messages if each != SYSTEM]
@@ -35,7 +35,7 @@ def test_joining_gives_the_same_bytes(messages: list[object], style: dict[str, o
 def test_irregular_spacing() -> None:
     rows = [f'{{"role":"user","content":"{number}"}}' for number in range(3)]
     body = f'{{"messages":[ {rows[0]} ,{rows[1]},\n  {rows[2]}]}}'.encode()
-    parts = split_body(body, "messages")
+    parts = split_at_conversation(body, "messages")
     assert parts is not None
     assert len(parts.gaps) == 2
     assert join_body(parts.head, parts.elements, parts.gaps) == body
@@ -43,7 +43,7 @@ def test_irregular_spacing() -> None:
 
 def test_a_text_in_place_of_a_list_is_one_element() -> None:
     body = b'{"model": "m", "input": "hello", "store": false}'
-    parts = split_body(body, "input")
+    parts = split_at_conversation(body, "input")
     assert parts is not None
     assert parts.elements == [b'"hello"']
     assert join_body(parts.head, parts.elements, parts.gaps) == body
@@ -61,7 +61,7 @@ def test_a_text_in_place_of_a_list_is_one_element() -> None:
     ],
 )
 def test_what_cannot_be_split(body: bytes) -> None:
-    assert split_body(body, "messages") is None
+    assert split_at_conversation(body, "messages") is None
 
 
 def test_cache_breakpoints_are_set_aside_and_restored() -> None:

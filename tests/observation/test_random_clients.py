@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 import contextc as cc
-from contextc.compiler.past_requests import comparable_bytes, split_body, strip_marks
+from contextc.compiler.past_requests import comparable_bytes, split_at_conversation, strip_marks
 from contextc.formats import formatter
 from tests.conftest import often
 from tests.observation.simulated_client import Exchange, SimulatedClient
@@ -38,7 +38,7 @@ def count_shared_bytes(format: str, exchange: Exchange, before: list[bytes], sha
         if not index or (is_output(each) and not is_output(before[index - 1]))
     ]
     end = max((each for each in [*starts, len(before)] if each <= shared), default=0)
-    parts = split_body(exchange.body, formatter(format).messages_key)
+    parts = split_at_conversation(exchange.body, formatter(format).messages_key)
     assert parts is not None
     size = sum(len(strip_marks(raw).base) for raw in parts.elements[:end])
     return size + end - sum(start < end for start in starts)

@@ -12,7 +12,7 @@ from contextc.proxy.access_checks import (
     AccessRules,
     Refusal,
     check_access,
-    find_in_table,
+    find_connection_user,
     find_with_lsof,
     is_own_connection,
 )
@@ -111,9 +111,9 @@ def test_the_user_of_another_connection_does_not_count() -> None:
        0: 0100007F:D431 0100007F:0FA0 01 00000000:00000000 00:00000000 00000000  1000        0 1 1 0 20 4 30 10 -1
        1: 0100007F:D432 0100007F:0FA0 06 00000000:00000000 00:00000000 00000000     0        0 1 1 0 20 4 30 10 -1
     """.rstrip()
-    assert find_in_table(table, ("127.0.0.1", 0xD431), ("127.0.0.1", 4000)) == 1000
-    assert find_in_table(table, ("127.0.0.1", 0xD431), ("127.0.0.1", 4001)) is None
-    assert find_in_table(table, ("127.0.0.1", 0xD432), ("127.0.0.1", 4000)) is None
+    assert find_connection_user(table, ("127.0.0.1", 0xD431), ("127.0.0.1", 4000)) == 1000
+    assert find_connection_user(table, ("127.0.0.1", 0xD431), ("127.0.0.1", 4001)) is None
+    assert find_connection_user(table, ("127.0.0.1", 0xD432), ("127.0.0.1", 4000)) is None
 
 
 @pytest.mark.parametrize("target", ["/", "/other/v1/messages", "http://evil.example/up/", "*", "//up/v1", "/UP/v1"])

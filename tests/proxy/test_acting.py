@@ -15,7 +15,7 @@ from contextc._json import JSONObject
 from contextc.compiler.manifest import RequestAction, record_from_json
 from contextc.models.tokens import estimate_tokens
 from contextc.proxy.acting_exchanges import ActingOptions
-from contextc.proxy.request_changes import encode_with_original_bytes, fit_request, fix_request, lint_request
+from contextc.proxy.request_lint import encode_with_original_bytes, fit_request, fix_request, lint_request
 from contextc.store.ledger_schema import unpack_record
 from tests.fake_vendors import KEY, FakeVendors, Reply, Scripted
 from tests.proxy.test_recording import MODEL, SECONDS, running_proxy

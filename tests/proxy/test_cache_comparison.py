@@ -16,7 +16,7 @@ from contextc._json import encode
 from contextc.messages import Message, assistant, user
 from contextc.proxy.proxy_server import ProxyServer, listen
 from contextc.proxy.upstreams import parse_upstream
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from tests.fake_vendors import FakeVendors, Reply
 from tests.fake_vendors.replies import Tokens
 from tests.fake_vendors.sdks import LOOK, SDKClient, client_of

@@ -17,8 +17,8 @@ import contextc as cc
 from contextc.proxy.access_checks import AccessRules
 from contextc.proxy.acting_exchanges import ActingOptions
 from contextc.proxy.proxy_server import ProxyServer, listen
-from contextc.proxy.request_changes import fix_request
 from contextc.proxy.request_conversion import Conversion
+from contextc.proxy.request_lint import fix_request
 from contextc.proxy.upstreams import parse_upstream
 from tests.fake_vendors import KEY, FakeVendors, Reply, faults, listed
 from tests.fake_vendors.replies import ScriptedCall

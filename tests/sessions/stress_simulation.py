@@ -25,7 +25,7 @@ from contextc.messages import Message
 from contextc.providers.claude_code.client import ClaudeCodeEndpoint
 from contextc.providers.client import Endpoint
 from contextc.providers.codex.client import CodexEndpoint
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from tests.fake_vendors import AcceptedRequest, Reply, ScriptedCall, faults
 from tests.fake_vendors.faults import Draw
 from tests.sessions.cli_agents import MARK

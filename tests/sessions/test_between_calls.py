@@ -8,7 +8,7 @@ from pathlib import Path
 
 import contextc as cc
 from contextc.events import InputDequeued, SystemMessageCreated, UserNoticeCreated
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Reply, ScriptedCall
 from tests.sessions.cli_agents import (
     CLAUDE,

@@ -14,7 +14,7 @@ from contextc.analysis import store_findings
 from contextc.compiler import ledger
 from contextc.compiler.past_requests import explain
 from contextc.interchange import export_archive, export_lines
-from contextc.sharing.shared_file import build_shared_file
+from contextc.sharing.shared_html import build_shared_file
 from contextc.store.ledger_schema import Channel, RowRange, channel_id, unpack_record
 from contextc.store.message_log import SEQ_MASK, make_place
 from contextc.store.transaction_engine import Transaction

@@ -14,7 +14,7 @@ import pytest
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import sqlite
-from contextc.store.history_index import list_terms, update_index
+from contextc.store.full_text_index import list_terms, update_index
 from contextc.store.sqlite import SQLiteStore
 
 SECRET = "card 4242 4242 4242 4242"

@@ -17,7 +17,7 @@ from contextc.doctor import scan_store
 from contextc.errors import ProviderFailed
 from contextc.events import ToolProgress
 from contextc.interchange import export_lines, import_lines
-from contextc.store.history_index import update_index
+from contextc.store.full_text_index import update_index
 from contextc.store.message_log import load_tip
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey, append_entries
 from contextc.store.turn_records import append_events

@@ -17,7 +17,7 @@ from contextc.formats.base import Request
 from contextc.formats.registry import formatter
 from contextc.messages import Media, Message, ProviderBlock, ToolResult
 from contextc.models.tokens import OverheadProfile, TokenCounter, find_profile, get_counter
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 from tests.formats.traffic import Exchange, accepted, events
 
 VENDORS = {

@@ -8,7 +8,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.analysis.cost_by_cause import conversation_costs
+from contextc.analysis.cost_by_content import conversation_costs
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.traces import Trace, load
 from tests.analysis.traces.measure import record

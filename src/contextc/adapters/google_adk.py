@@ -30,7 +30,7 @@ from contextc.models import model as find_model
 from contextc.providers import Provider, provider_names
 from contextc.store import Store
 from contextc.store.message_log import DEFAULT_AGENT
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 
 require_package("google.adk.plugins.base_plugin", "google-adk", "2.0")
 

@@ -39,7 +39,7 @@ from contextc.store import Store, message_log, open_store
 from contextc.store.branches import create_branch
 from contextc.store.message_log import find_tip, load_context_start
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 
 with importing("openai-agents", at_least="0.23"):
     from agents import FunctionTool, ModelResponse, RunHooks, TResponseInputItem

@@ -47,7 +47,7 @@ from contextc.store import Store, message_log
 from contextc.store.branches import create_branch, list_branches, switch_branch
 from contextc.store.message_log import DEFAULT_AGENT, BranchTip, find_tip, load_context_start, load_tip_of_branch
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import AnyTool
+from contextc.tools.definitions import AnyTool
 
 if TYPE_CHECKING:
     from contextc.tools import ToolLike

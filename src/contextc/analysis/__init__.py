@@ -9,10 +9,10 @@ from contextc.analysis.conversation_findings import (
     store_findings,
 )
 from contextc.analysis.conversation_loader import load_conversation_view
-from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, RequestCosts, conversation_costs
+from contextc.analysis.cost_by_content import ConversationCosts, CostLine, RequestCosts, conversation_costs
 from contextc.analysis.cost_replay import Replay, WhatIf, what_if
 from contextc.analysis.finding import Evidence, Finding, FindingCode, all_codes
-from contextc.analysis.request_view import ConversationView, RequestView
+from contextc.analysis.request_elements import ConversationView, RequestView
 
 __all__ = [
     "CacheRead",

@@ -44,7 +44,7 @@ from contextc.analysis.changed_content import (
     summarize_tool_changes,
 )
 from contextc.analysis.finding import Evidence, FindingCode, RequestPlace, register_code, shorten
-from contextc.analysis.request_view import Element, RequestView, text_of
+from contextc.analysis.request_elements import Element, RequestView, text_of
 from contextc.inspection.prefix_break import MISSED_SHARE, MISSED_TOKENS
 
 # ── a request that used a cache ───────────────────────────────────────────────────────────────────────────────────────

@@ -44,8 +44,8 @@ from contextc.analysis.cache_model import (
 )
 from contextc.analysis.conversation_loader import load_conversation_view, load_request_views
 from contextc.analysis.finding import Finding, FindingCode, RequestLoss, get_code
-from contextc.analysis.neighbour_requests import compare_with_overlapping
-from contextc.analysis.request_view import ConversationView, ElementParser, RequestView, Rows, with_long_writes
+from contextc.analysis.other_conversations import compare_with_overlapping
+from contextc.analysis.request_elements import ConversationView, ElementParser, RequestView, Rows, with_long_writes
 from contextc.compiler.draft import NewRow
 from contextc.compiler.manifest import ObservedFacts, RequestRecord
 from contextc.compiler.step import Compiled

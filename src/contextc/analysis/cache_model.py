@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object
 from contextc._plugins import data_files
-from contextc.analysis.request_view import Element, RequestView, Section
+from contextc.analysis.request_elements import Element, RequestView, Section
 from contextc.models import Model
 
 # ── rules of providers ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -14,7 +14,7 @@ from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, decode, encode, encode_canonical
 from contextc.analysis.element_costs import tool_name
 from contextc.analysis.finding import shorten
-from contextc.analysis.request_view import Element, RequestView
+from contextc.analysis.request_elements import Element, RequestView
 
 # ── texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Recognise what changed between two versions of a text: a clock, a date, a counter, a random id and so on.

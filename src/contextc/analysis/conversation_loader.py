@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from contextc._json import JSONObject, decode_json
 from contextc.analysis.element_costs import ChannelRun
-from contextc.analysis.neighbour_requests import NeighbourLoader
-from contextc.analysis.request_view import (
+from contextc.analysis.other_conversations import NeighbourLoader
+from contextc.analysis.request_elements import (
     ChannelFacts,
     ConversationView,
     ElementParser,
@@ -31,7 +31,7 @@ from contextc.compiler.past_requests import (
     load_channel_formatter,
     load_request_layout,
     rebuild,
-    split_body,
+    split_at_conversation,
 )
 from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
@@ -366,7 +366,7 @@ class _ChannelReader:
 
     def _whole(self, body: bytes, record: RequestRecord) -> tuple[Head, Rows]:
         """Return head and messages of a request that is stored whole."""
-        parts = split_body(body, self.facts.messages_key)
+        parts = split_at_conversation(body, self.facts.messages_key)
         if parts is None:
             return self._parser.head(NO_HEAD, self.facts.messages_key), Rows()
         section = self._parser.section(b",".join(parts.elements), record.budget.used)

@@ -20,7 +20,7 @@ from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheRul
 from contextc.analysis.changed_content import count_common_end
 from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
 from contextc.analysis.element_costs import tool_name
-from contextc.analysis.request_view import RequestView, Rows, Section, make_element, with_long_writes
+from contextc.analysis.request_elements import RequestView, Rows, Section, make_element, with_long_writes
 from contextc.analysis.window_findings import find_unused_tools
 from contextc.inspection.request_timeline import SentRequest
 from contextc.messages import Usage

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, decode_json
-from contextc.analysis.request_view import Element, KeepsResults, RequestView, Section, classify
+from contextc.analysis.request_elements import Element, KeepsResults, RequestView, Section, classify
 from contextc.inspection.line_details import InputPrices, PricedTokens
 
 FILE_ARGUMENTS = ("file_path", "path", "filePath", "filename", "file", "notebook_path", "target_file", "uri")

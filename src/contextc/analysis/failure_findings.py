@@ -7,7 +7,7 @@ from typing import NamedTuple
 from contextc.analysis.cache_model import read_field
 from contextc.analysis.conversation_loader import StoredConversation
 from contextc.analysis.finding import Evidence, Finding, FindingCode, cite, conversation_finding, shorten
-from contextc.analysis.request_view import RequestView
+from contextc.analysis.request_elements import RequestView
 from contextc.compiler.manifest import ObservedFacts
 from contextc.errors import ContextcError
 from contextc.formats.rules_docs import find_rule

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-from contextc.analysis.request_view import RequestView
+from contextc.analysis.request_elements import RequestView
 
 if TYPE_CHECKING:
     from contextc.analysis.conversation_loader import StoredConversation

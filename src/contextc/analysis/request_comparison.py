@@ -40,11 +40,11 @@ from contextc.analysis.changed_content import (
 )
 from contextc.analysis.conversation_findings import find_all, group_by_cause
 from contextc.analysis.conversation_loader import StoredConversation, load_two_conversations
-from contextc.analysis.cost_by_cause import ConversationCosts, CostLine, compute_costs
+from contextc.analysis.cost_by_content import ConversationCosts, CostLine, compute_costs
 from contextc.analysis.element_costs import call_name, has_media, read_arguments, tool_name
 from contextc.analysis.finding import Finding, get_code
-from contextc.analysis.neighbour_requests import compare_with_overlapping, is_answered_during
-from contextc.analysis.request_view import BlockType, Element, RequestView
+from contextc.analysis.other_conversations import compare_with_overlapping, is_answered_during
+from contextc.analysis.request_elements import BlockType, Element, RequestView
 from contextc.compiler.draft import distribute
 from contextc.compiler.past_requests import MARK_FIELDS, load_channel_formatter, rebuild_session_view
 from contextc.formats.base import Request
@@ -53,7 +53,7 @@ from contextc.inspection.request_timeline import compute_total_cost
 from contextc.linting.request_reading import coerce_request
 from contextc.messages import Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.store import Store
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── items ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # The content of a request as a list of items that can be compared with those of any other request.

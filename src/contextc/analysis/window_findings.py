@@ -14,7 +14,7 @@ from typing import NamedTuple
 from contextc.analysis.conversation_loader import StoredConversation
 from contextc.analysis.element_costs import ChannelRun, Occurrence, ToolUse, call_name, has_media, tool_name, tool_names
 from contextc.analysis.finding import Finding, FindingCode, cite, conversation_finding, shorten
-from contextc.analysis.request_view import Element, RequestView, Section
+from contextc.analysis.request_elements import Element, RequestView, Section
 from contextc.compiler.compaction import StoredCompaction, load_compactions
 from contextc.compiler.facts import MIN_SCORE, describe_receipt
 

@@ -29,7 +29,7 @@ from contextc.providers import Provider, provider
 from contextc.store import Store, open_store
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_log import DEFAULT_AGENT
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 ModelOption = Annotated[
     str | None,

@@ -16,7 +16,7 @@ from contextc.analysis import (
     all_codes,
 )
 from contextc.analysis.conversation_findings import group_repeated, is_loss, sum_costs
-from contextc.analysis.cost_by_cause import add_costs
+from contextc.analysis.cost_by_content import add_costs
 from contextc.analysis.cost_replay import add_replays
 from contextc.analysis.finding import shorten
 from contextc.cli.console import escape_markup, out, pluralize

@@ -32,7 +32,7 @@ from contextc.store import Store, message_log, turn_records
 from contextc.store.ledger_schema import Item
 from contextc.store.message_log import SEQ_MASK, BranchTip, load_context_start, load_tip
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 
 if TYPE_CHECKING:
     from contextc.compiler.compiler import CompileArguments, MessageCompiler

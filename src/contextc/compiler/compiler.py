@@ -87,7 +87,7 @@ from contextc.store.message_log import DEFAULT_AGENT, check_name
 from contextc.store.message_log import BranchTip as Tip
 from contextc.store.store import Store as AnyStore
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import AnyTool, NativeTool, Tool, get_tool_name
+from contextc.tools.definitions import AnyTool, NativeTool, Tool, get_tool_name
 from contextc.tools.todos import Todo
 
 if TYPE_CHECKING:

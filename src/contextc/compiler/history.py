@@ -29,7 +29,7 @@ from contextc.prompts import hash_tools
 from contextc.providers import Provider
 from contextc.providers.structured_output import has_structured_output
 from contextc.store import Store
-from contextc.store.history_index import (
+from contextc.store.full_text_index import (
     Piece,
     QueryTerm,
     RankedPieces,
@@ -38,7 +38,7 @@ from contextc.store.history_index import (
     file_reader,
     iter_tokens,
     list_sections,
-    load_pieces,
+    load_messages_of_pieces,
     load_scope,
     parse_query,
     rank_pieces,
@@ -48,7 +48,7 @@ from contextc.store.history_index import (
 )
 from contextc.store.message_log import SEQ_MASK
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import AnyTool, Tool, get_tool_name
+from contextc.tools.definitions import AnyTool, Tool, get_tool_name
 
 # ── who may see a message ─────────────────────────────────────────────────────────────────────────────────────────────
 # The messages that an agent may see. The pass `agent_view` and the search in the history share these rules.
@@ -398,7 +398,7 @@ def _iter_candidates(
     count, read_file, pieces = 0, file_reader(tx), dict[int, list[Piece]]()
     for low in range(0, min(len(ranked.keys), MAX_READ), READ_AT_ONCE):
         keys = ranked.keys[low : low + READ_AT_ONCE]
-        messages = load_pieces(tx, keys)
+        messages = load_messages_of_pieces(tx, keys)
         for key in keys:
             place, number = split_key(key)
             message = messages.get(place)

@@ -23,7 +23,7 @@ from contextc.compiler.facts import Fact, find_facts, list_facts, rank_facts
 from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, result_id
 from contextc.formats.message_preparation import describe_media
 from contextc.messages import Media, Message, Tag, Text, escape_markers, escaped_line, with_tags
-from contextc.store.history_index import list_terms
+from contextc.store.full_text_index import list_terms
 from contextc.store.ledger_schema import Item, ItemKind
 from contextc.store.message_log import SEQ_MASK
 

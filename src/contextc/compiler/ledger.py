@@ -998,7 +998,7 @@ def load_snapshot(
     current = runs.partition("|")[0]
     others = any([message.run is not None and message.run != current for _, message in log])
     stays = standing.runs == runs and kept is None and not others
-    late = load_messages_at(tx, standing.waiting) if standing.waiting and not stays else dict[int, Message]()
+    late = load_messages_by_place(tx, standing.waiting) if standing.waiting and not stays else dict[int, Message]()
     lead = {} if has_instructions else _lead(tx, at, standing, shown, log, unread)
     if standing.lead is None:
         standing = replace(standing, lead=tuple(lead))
@@ -1006,7 +1006,7 @@ def load_snapshot(
     opening: tuple[int, Message] | None = None
     if unread:
         if since is not None and since.opening is not None and unread == first:
-            opening = next(iter(load_messages_at(tx, (since.opening,)).items()), None) if since.opening else None
+            opening = next(iter(load_messages_by_place(tx, (since.opening,)).items()), None) if since.opening else None
         else:
             opening = _opening(tx, at, channel.author, standing, unread, log)
         log = (*_needed(tx, standing.seen, unread, pins, opening), *log)
@@ -1147,7 +1147,7 @@ def _on_this_branch(
     standing = replace(standing, fragments=find_latest_copies(kept))
     blanked = any(each.row.gone for each in sealed)
     if standing.session is not None and not blanked:  # the session's last reply is in no row yet
-        said = load_messages_at(tx, [item.place for item in standing.produced])
+        said = load_messages_by_place(tx, [item.place for item in standing.produced])
         blanked = any(message.redacted for message in said.values())
     gone = len(kept) < len(items) or len(standing.produced) < len(shown.standing.produced)
     if not gone and not blanked:
@@ -1173,7 +1173,9 @@ def _unanswered(tx: Transaction, shown: ChannelCacheEntry, kept: Sequence[Item])
     stands = {id(item) for item in kept}
     rows = [each.row.items for each in shown.rows if each.row.ids]
     torn = [items for items in rows if any(item.role == "tool" and id(item) not in stands for item in items)]
-    found = load_messages_at(tx, [item.place for items in torn for item in items if id(item) in stands and item.place])
+    found = load_messages_by_place(
+        tx, [item.place for items in torn for item in items if id(item) in stands and item.place]
+    )
     calls = {call.id: where for where, message in found.items() for call in message.tool_calls}
     for message in found.values():
         for result in message.tool_results:
@@ -1192,7 +1194,7 @@ def _lead(
     """Return the system messages at the start of the conversation, or right after a context edge, by place."""
     if standing.lead is not None:
         if len(shown.lead) != len(standing.lead):
-            shown.lead = load_messages_at(tx, standing.lead)
+            shown.lead = load_messages_by_place(tx, standing.lead)
         return shown.lead
     edge = load_context_start(tx, at.branch, at.seq)
     first = (
@@ -1258,7 +1260,7 @@ def _needed(
 ) -> list[tuple[int, Message]]:
     """Return the unread messages that must be sent nevertheless: pinned messages, and the one that opened the turn."""
     wanted = [where for where in pins if seen < where & SEQ_MASK <= unread]
-    found = load_messages_at(tx, wanted) | ({opening[0]: opening[1]} if opening else {})
+    found = load_messages_by_place(tx, wanted) | ({opening[0]: opening[1]} if opening else {})
     return sorted(found.items(), key=lambda each: each[0] & SEQ_MASK)
 
 
@@ -1367,7 +1369,7 @@ def _between(tx: Transaction, at: BranchTip, after: int, upto: int) -> list[tupl
     return decode_message_rows(tx, rows)
 
 
-def load_messages_at(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
+def load_messages_by_place(tx: Transaction, places: Iterable[int]) -> dict[int, Message]:
     """Return messages by place."""
     wanted, found = list(places), dict[int, Message]()
     for start in range(0, len(wanted), BLOCK_SIZE):

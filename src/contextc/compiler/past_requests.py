@@ -13,7 +13,7 @@ from contextc.compiler import ledger
 from contextc.compiler.compaction import load_compactions
 from contextc.compiler.draft import DraftEntry, LeftOutMessage, hash_chunks, in_blocks, render_item, slice_at_replies
 from contextc.compiler.facts import describe_receipt
-from contextc.compiler.ledger import MAX_LEADING, join_messages, load_messages_at, split_chunk
+from contextc.compiler.ledger import MAX_LEADING, join_messages, load_messages_by_place, split_chunk
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, ObservedFacts, RequestRecord, record_from_json
 from contextc.compiler.step import (
     MESSAGES_PLACEHOLDER,
@@ -86,7 +86,7 @@ class Element(NamedTuple):
     marks: tuple[tuple[int, str], ...] = ()
 
 
-def split_body(body: bytes, key: str) -> BodyParts | None:
+def split_at_conversation(body: bytes, key: str) -> BodyParts | None:
     """Return the parts of a body whose conversation is the field `key`; None if it cannot be split."""
     try:
         span = _find_field(body, key)
@@ -99,7 +99,7 @@ def split_body(body: bytes, key: str) -> BodyParts | None:
 
 
 def join_body(head: bytes, elements: Sequence[bytes], gaps: Sequence[str] = ()) -> bytes:
-    """Return the bytes of a request. This reverses `split_body`."""
+    """Return the bytes of a request. This reverses `split_at_conversation`."""
     before, _, after = head.partition(PLACEHOLDER)
     if not elements:
         return before.removesuffix(b",") + after
@@ -375,7 +375,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
         found = build_lines(
             items,
             left,
-            lambda places: store.read(lambda tx: load_messages_at(tx, places)),
+            lambda places: store.read(lambda tx: load_messages_by_place(tx, places)),
             held=held,
             produced=produced,
             used=record.corrected_budget.messages,
@@ -447,7 +447,7 @@ def _reason(seq: int, edge: int, summed_up: int) -> str:
 def _lead(tx: Transaction, missing: Sequence[int], edge: int) -> set[int]:
     """Return the places of the system messages at the start of the branch, or right after a context edge."""
     first = [where for where in missing if edge < where & SEQ_MASK <= edge + MAX_LEADING]
-    messages = load_messages_at(tx, first)
+    messages = load_messages_by_place(tx, first)
     lead: set[int] = set()
     for seq, where in enumerate(first, edge + 1):
         message = messages.get(where)

@@ -51,7 +51,7 @@ from contextc.compiler.ledger import (
     join_messages,
     load_latest,
     load_latest_summary,
-    load_messages_at,
+    load_messages_by_place,
     load_next,
     load_snapshot,
     may_have_summaries,
@@ -107,7 +107,7 @@ from contextc.store.message_log import (
     split_by_branch,
 )
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import AnyTool, NativeTool, Tool
+from contextc.tools.definitions import AnyTool, NativeTool, Tool
 
 if TYPE_CHECKING:
     from contextc.compiler.compiler import MessageCompiler
@@ -1395,7 +1395,7 @@ class ContextLoader:
         """Return messages by place, and the bytes of their media and of the media of `also`."""
 
         def work(tx: Transaction) -> FetchedMessages:
-            messages = load_messages_at(tx, places)
+            messages = load_messages_by_place(tx, places)
             names = list_blob_names([*messages.values(), *also])
             blobs: dict[str, bytes] = {}
             for name in names:
@@ -1508,7 +1508,7 @@ def load_streamed(tx: Transaction, compiled: Compiled, tip: BranchTip, streamed:
     """Return the stored form of messages that were streamed into the conversation."""
     conversation = compiled.channel.conversation
     spots = [find_message(tx, conversation, tip, message.id) for message in streamed]
-    stored = load_messages_at(tx, [make_place(spot.branch, spot.seq) for spot in spots])
+    stored = load_messages_by_place(tx, [make_place(spot.branch, spot.seq) for spot in spots])
     return [stored[make_place(spot.branch, spot.seq)] for spot in spots]
 
 
@@ -1537,7 +1537,7 @@ def _is_redacted(tx: Transaction, compiled: Compiled) -> bool:
     """Return True if the new rows or the system prompt contain content that has been redacted."""
     wanted = [item.place for row in compiled.rows.new_rows for item in row.row.items if item.place]
     wanted += compiled.snapshot.leading
-    return any(message.redacted for message in load_messages_at(tx, wanted).values())
+    return any(message.redacted for message in load_messages_by_place(tx, wanted).values())
 
 
 def write_commit(
@@ -1699,7 +1699,7 @@ def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
     """Return True if all content of a request is still stored as it was sent."""
     items = [item for row in compiled.rows.new_rows for item in row.row.items]
     wanted = {item.place for item in items if item.place} | set(compiled.snapshot.leading)
-    messages = load_messages_at(tx, list(wanted))
+    messages = load_messages_by_place(tx, list(wanted))
     if len(messages) < len(wanted) or any([message.redacted for message in messages.values()]):
         return False
     return version == max(1, compiled.snapshot.version) or not any([item.kind == "summary" for item in items])

@@ -2,6 +2,6 @@
 
 from contextc.doctor.findings import Finding
 from contextc.doctor.repair import RepairResult, repair_conversations
-from contextc.doctor.scan import conversation_names, scan_store
+from contextc.doctor.store_scan import conversation_names, scan_store
 
 __all__ = ["Finding", "RepairResult", "conversation_names", "repair_conversations", "scan_store"]

@@ -48,8 +48,8 @@ from contextc.store import Store, open_store
 from contextc.store.message_log import DEFAULT_AGENT, check_name
 from contextc.store.store import Store as AnyStore
 from contextc.tools import ToolLike
+from contextc.tools.definitions import NativeTool
 from contextc.tools.parameters import decode_hook, type_schema
-from contextc.tools.spec import NativeTool
 from contextc.triggers import ResourceUsage, Trigger, default_triggers
 
 # ── the type of the result ────────────────────────────────────────────────────────────────────────────────────────────

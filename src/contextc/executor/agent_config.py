@@ -35,7 +35,7 @@ from contextc.store.message_log import check_name
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import TurnRecord
 from contextc.tools import FunctionTool, ToolLike, tool, tools_by_name
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 from contextc.triggers import ResourceUsage, Trigger
 
 if TYPE_CHECKING:

@@ -58,7 +58,7 @@ from contextc.store.message_log import DEFAULT_AGENT, check_name, find_tip, load
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import QueuedMessage, QueueKind
 from contextc.tools import FunctionTool, ToolLike
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 from contextc.triggers import ResourceUsage, Trigger, check_triggers, read_resources
 
 

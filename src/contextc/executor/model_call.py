@@ -38,7 +38,7 @@ from contextc.messages import (
 )
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, Host, ProviderCall
-from contextc.providers.error_mapping import map_event
+from contextc.providers.error_mapping import event_failure
 from contextc.store import message_log
 from contextc.store.turn_records import Piece, join_deltas
 
@@ -76,7 +76,7 @@ def retry_delay(error: ProviderFailed, attempt: int) -> float:
 def stream_failure(provider: Provider, error: JSONObject | None) -> ProviderFailed:
     """Return the failure of a stream that ended before the reply did. `error` is the event that reported it, if any."""
     if error is not None:
-        return map_event(provider, error)
+        return event_failure(provider, error)
     return ProviderFailed(provider.name, "transient", "the stream ended before the reply did")
 
 

@@ -30,7 +30,7 @@ from contextc.store import Approval, Store
 from contextc.store.message_log import now_ms
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from contextc.triggers import Evaluation, Trigger, TriggerContext, evaluate_triggers
 
 log = get_logger("contextc.executor")

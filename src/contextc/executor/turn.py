@@ -21,7 +21,7 @@ from contextc.compiler.agent_view import view_inserted_messages
 from contextc.compiler.compaction import CompactionSteps, SummarizerInput
 from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.fit_budget import CALL_LEFT_OUT, SUMMED_UP
-from contextc.compiler.ledger import SessionManager, load_messages_at
+from contextc.compiler.ledger import SessionManager, load_messages_by_place
 from contextc.errors import ContextcError, ContextOverflow, ConversationBusy, LeaseLost, ProviderFailed, describe_error
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig, Suspend, with_client_tools
@@ -301,7 +301,7 @@ class StepPreparer:
     def _trigger_messages_in(self, compiled: Compiled) -> TriggerMessagesInRequest:
         """Return the trigger messages in a request that starts an epoch."""
         places = [item.place for item in compiled.draft.kept or () if item.role == "system" and item.place]
-        found = self.turn_store.store.read(lambda tx: load_messages_at(tx, places)) if places else {}
+        found = self.turn_store.store.read(lambda tx: load_messages_by_place(tx, places)) if places else {}
         messages = [found[where] for where in places if where in found and found[where].trigger]
         return [(message.trigger, (message.meta or {}).get("closes") is True) for message in messages]
 

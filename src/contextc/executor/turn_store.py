@@ -68,7 +68,7 @@ from contextc.store.turn_records import (
     delta_events,
     result_event,
 )
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from contextc.tools.todos import Todo
 from contextc.triggers import Evaluation, ResourceUsage, Trigger, TriggerContext, TriggerMessage, TriggerTime
 

@@ -49,7 +49,7 @@ from contextc.messages import (
     pair_tool_calls,
     system,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 OPENING_TEXT = "(The conversation begins with the assistant.)"
 DECODE_ERRORS = (LookupError, TypeError, AttributeError, StopIteration, RuntimeError, OverflowError)

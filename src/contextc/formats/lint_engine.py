@@ -454,7 +454,7 @@ def results_in_next_message(turns: Sequence[RequestMessage]) -> Sequence[int]:
     return range(2, len(turns) + 2)
 
 
-def results_while(accepts: Callable[[RequestMessage], bool]) -> ResultRange:
+def require_results_while(accepts: Callable[[RequestMessage], bool]) -> ResultRange:
     """Require results in the messages directly after their calls for which `accepts` is true."""
 
     def ends(turns: Sequence[RequestMessage]) -> Sequence[int]:
@@ -468,7 +468,7 @@ def results_while(accepts: Callable[[RequestMessage], bool]) -> ResultRange:
 
 def results_in_role(role: str) -> ResultRange:
     """Require results in the messages of this role directly after their calls."""
-    return results_while(lambda turn: turn.role == role)
+    return require_results_while(lambda turn: turn.role == role)
 
 
 def find_duplicates(pieces: Iterable[RequestPart]) -> Iterator[RequestPart]:

@@ -29,7 +29,7 @@ from contextc.messages import (
     escaped_line,
     read_text_file,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── media ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Encoding and decoding of media bytes: base64, data URLs, and text files as text.

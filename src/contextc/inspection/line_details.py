@@ -20,7 +20,7 @@ from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, Tool
 from contextc.models import Model, Price
 from contextc.models.model_info import MILLION, average_write_price
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import AnyTool, Tool, get_tool_name
+from contextc.tools.definitions import AnyTool, Tool, get_tool_name
 
 LineCause: TypeAlias = Literal["system", "tool", "result", "history", "reasoning", "media"]
 CAUSES: tuple[LineCause, ...] = ("system", "tool", "result", "history", "reasoning", "media")

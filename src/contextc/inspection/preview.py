@@ -19,7 +19,7 @@ from contextc.compiler import ledger
 from contextc.compiler.compiler import COMPILER_FIELDS, MessageCompiler
 from contextc.compiler.draft import Budget, CompilerOptionArguments
 from contextc.compiler.history import FETCH_TOOL
-from contextc.compiler.ledger import load_messages_at
+from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_request, load_channel_provider, load_records
 from contextc.compiler.step import Compiled, build_lines
@@ -47,7 +47,7 @@ from contextc.store import Store
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, state_from_json
 from contextc.store.message_log import DEFAULT_AGENT
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 MAX_QUOTED = 80
 LENGTH_SETTING = "max_output_tokens"
@@ -163,7 +163,7 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
             return None
         state = state_from_json(found.state)
         stored = load_whole_head(tx, found.number, last[0])
-        lead = load_messages_at(tx, state.lead or ())
+        lead = load_messages_by_place(tx, state.lead or ())
         return (state, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None
 
     seen = store.read(work)
@@ -367,4 +367,4 @@ def _preview_next(store: Store, channel: Channel) -> RequestDetails | None:
 def build_item_lines(store: Store, items: Sequence[Item]) -> list[ManifestLine]:
     """Return the manifest lines of these items."""
     places = [item.place for item in items if item.place]
-    return build_lines(items, {}, lambda _: store.read(lambda tx: load_messages_at(tx, places)))
+    return build_lines(items, {}, lambda _: store.read(lambda tx: load_messages_by_place(tx, places)))

@@ -17,7 +17,7 @@ from contextc._common_prefix import count_common_prefix
 from contextc._json import JSONObject
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget, distribute
-from contextc.compiler.ledger import load_messages_at
+from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
 from contextc.compiler.past_requests import (
     find_channel_model,
@@ -219,7 +219,7 @@ def load_request_details(store: Store, channel: Channel, request: int | None = N
             size=sum([size for *_, size in rows]),
             fragments=start.fragments,
             load_left_out=_left(store, channel, record, items),
-            load_messages=lambda places: store.read(lambda tx: load_messages_at(tx, places)),
+            load_messages=lambda places: store.read(lambda tx: load_messages_by_place(tx, places)),
             load_head=_head(store, channel, record, before),
             was_sent=_branch_test(tx, before),
             was_answered=before is not None and before.usage is not None,
@@ -250,7 +250,7 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
 
     def read(places: Sequence[int]) -> Mapping[int, Message]:
         missing = [where for where in places if where not in known]
-        return {**store.read(lambda tx: load_messages_at(tx, missing)), **known}
+        return {**store.read(lambda tx: load_messages_by_place(tx, missing)), **known}
 
     def work(tx: Transaction) -> Callable[[int], bool]:
         found = ledger.find_channel(tx, compiled.channel)

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.compiler.past_requests import split_body
+from contextc.compiler.past_requests import split_at_conversation
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
 from contextc.formats import formatter
 from contextc.interchange.contextc_jsonl import Progress
@@ -163,7 +163,7 @@ def _make_input(call: ModelCall, elements: ElementCache) -> ObservedInput:
     form = formatter(call.format)
     known = list(call.elements) if call.messages else []  # without stored messages, text could not be redacted
     facts: JSONObject = {"model": call.model, **call.head}
-    parts = split_body(encode({**facts, form.messages_key: [0]}), form.messages_key)
+    parts = split_at_conversation(encode({**facts, form.messages_key: [0]}), form.messages_key)
     return ObservedInput(
         body=b"",
         json=facts,

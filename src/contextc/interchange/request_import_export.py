@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, as_object, decode_json, encode
 from contextc.compiler import ledger
-from contextc.compiler.ledger import load_messages_at
+from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import compute_usage_cost, load_channel_provider, rebuild
 from contextc.errors import ContextcError, ConversationExists, InvalidInput, InvalidMessage, InvalidRequest
@@ -209,7 +209,7 @@ def _load_requests(tx: Transaction, conversation: str) -> list[tuple[Channel, Re
 
 def _make_exchange(store: Store, channel: Channel, record: RequestRecord, form: Formatter, body: bytes) -> _Exchange:
     facts = record.observed
-    produced = store.read(lambda tx: load_messages_at(tx, list(record.produced)))
+    produced = store.read(lambda tx: load_messages_by_place(tx, list(record.produced)))
     answers = [produced[place] for place in record.produced if place in produced and not produced[place].redacted]
     reply: JSON = None
     status = facts.code if facts is not None else 200

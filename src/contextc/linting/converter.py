@@ -19,7 +19,7 @@ from contextc.formats.request_settings import RequestSettings, ToolChoice, is_se
 from contextc.linting.lint_and_fix import find_model_facts, repair_request
 from contextc.linting.request_reading import coerce_request, decode_and_pair
 from contextc.messages import Extra, ToolResult
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 
 
 class ConvertedBody(dict[str, Any]):  # a request's values are JSON, which has no narrower type

@@ -52,7 +52,7 @@ from contextc.messages import (
 from contextc.models import Model, model
 from contextc.providers import Provider
 from contextc.store import Store, open_store
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── a dict as messages ────────────────────────────────────────────────────────────────────────────────────────────────
 # Convert one dict to messages, or raise an error that names the unsupported field.

@@ -16,7 +16,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 
 from contextc._json import JSON, JSONObject, as_object, decode_json
 from contextc.compiler import ledger
-from contextc.compiler.ledger import load_messages_at
+from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.errors import ContextcError, ConversationExists, StoreCorrupt, UnknownConversation
 from contextc.messages import Message
@@ -594,7 +594,7 @@ class ConversationFinder:
         elements = self.given.parsed.bases
         if index >= len(elements) or not is_model_output(elements[index]):
             return False
-        stored = load_messages_at(tx, list(record.produced[:1]))
+        stored = load_messages_by_place(tx, list(record.produced[:1]))
         end = next((at for at in range(index, len(elements)) if not is_model_output(elements[at])), len(elements))
         try:
             mine = self.decoder.decode_first(index, end)

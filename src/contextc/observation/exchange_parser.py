@@ -28,7 +28,7 @@ from contextc.compiler.past_requests import (
     Element,
     comparable_bytes,
     head_without_marks,
-    split_body,
+    split_at_conversation,
     strip_marks,
 )
 from contextc.errors import ContextcError, InvalidInput, UnknownModel
@@ -133,7 +133,7 @@ def parse_input(
     """Parse a request: bytes or text as it was sent, or its JSON. `elements` are those that were parsed before."""
     body = as_bytes(request)
     form = formatter(format or _detect(_decode_object(body), url, reply))
-    parts = split_body(body, form.messages_key)
+    parts = split_at_conversation(body, form.messages_key)
     found = _decode_object(parts.head if parts else body)
     named = model or _text(found.get("model") or found.get("modelId")) or _model_in_url(url)
     spec = named or _model_in_reply(reply) or UNKNOWN_MODEL

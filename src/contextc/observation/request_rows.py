@@ -20,7 +20,7 @@ from contextc.prompts import PromptBuilder, PromptFragment, hash_tools
 from contextc.store.ledger_schema import HeadHashes, Item, LedgerRow, RowRange, StoredRow, extend_layout, pack_wire
 from contextc.store.message_log import SEQ_BITS, SEQ_MASK, make_place
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import get_tool_name
+from contextc.tools.definitions import get_tool_name
 
 # ── the head ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Facts about the head of a request, for comparisons and figures: hashes, tokens, and the names of its tools.

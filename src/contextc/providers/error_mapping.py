@@ -71,7 +71,7 @@ def find_error_table(provider: Provider) -> ErrorTable:
     return import_module(f"contextc.providers.{client}").TABLE if client else ErrorTable()
 
 
-def map_event(provider: Provider, event: JSONObject) -> ProviderFailed:
+def event_failure(provider: Provider, event: JSONObject) -> ProviderFailed:
     """Return the `ProviderFailed` for an event that reports the failure of a reply, in the provider's format."""
     if provider.format in program_tables():  # the format of a CLI agent, whose client has the same name
         return import_module(f"contextc.providers.{provider.format}").event_failure(provider.name, event)

@@ -21,7 +21,7 @@ from contextc._json import JSON, JSONObject, encode, fix_surrogates, fix_surroga
 from contextc.errors import InvalidReply, InvalidSetting, ProviderFailed
 from contextc.formats.streams import is_error
 from contextc.providers.client import Endpoint, ProviderCall
-from contextc.providers.error_mapping import find_error_table, map_error, map_event
+from contextc.providers.error_mapping import event_failure, find_error_table, map_error
 from contextc.providers.http_client import MalformedEvent, parse_json_object
 from contextc.providers.registry import Provider
 
@@ -81,7 +81,7 @@ class Replay(Endpoint):
             await asyncio.sleep(self.seconds)
             yield event
             if is_error(event):
-                raise map_event(call.provider, event)
+                raise event_failure(call.provider, event)
         if (error := cast(JSONObject | None, recording.get("error"))) is not None:
             headers: dict[str, str] = {"retry-after": str(error["retry_after"])} if error.get("retry_after") else {}
             table, body = find_error_table(call.provider), error.get("body")

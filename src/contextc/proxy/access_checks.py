@@ -110,13 +110,13 @@ def is_own_connection(peer: Address, own: Address) -> bool:
     try:
         table = TABLES[_address_family(peer)]
         if table.exists():
-            return find_in_table(table.read_text(), peer, own) == os.getuid()
+            return find_connection_user(table.read_text(), peer, own) == os.getuid()
         return find_with_lsof(peer, own)
     except (OSError, subprocess.SubprocessError):
         return False
 
 
-def find_in_table(table: str, local: Address, remote: Address) -> int | None:
+def find_connection_user(table: str, local: Address, remote: Address) -> int | None:
     """Return the user of a connection in a table of Linux; None if it is not there. Ended ones have no user."""
     places = [_table_address(local), _table_address(remote)]
     for line in table.splitlines()[1:]:

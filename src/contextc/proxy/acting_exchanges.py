@@ -22,20 +22,20 @@ from contextc.providers import Provider
 from contextc.providers.client import Endpoint, ProviderCall, endpoint
 from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody, decode_body
 from contextc.proxy.relay import ClientConnection, Exchange
-from contextc.proxy.request_changes import (
-    Change,
-    apply_changes,
-    describe_failure,
-    fit_request,
-    fix_request,
-    is_complete_path,
-)
 from contextc.proxy.request_conversion import (
     Conversion,
     ConvertedRequest,
     ReplyConversion,
     count_request_tokens,
     encode_failure,
+)
+from contextc.proxy.request_lint import (
+    Change,
+    apply_changes,
+    describe_failure,
+    fit_request,
+    fix_request,
+    is_complete_path,
 )
 from contextc.proxy.spool import ExchangeStart, ResponseStart
 from contextc.proxy.upstreams import find_format

@@ -26,7 +26,7 @@ from contextc.errors import ContextcError, StoreError, describe_error
 from contextc.observation import ObservedRequest, observe
 from contextc.observation.content_decoding import CannotDecode, unreadable_reply
 from contextc.proxy.http1_framing import decode_body
-from contextc.proxy.request_changes import lint_request
+from contextc.proxy.request_lint import lint_request
 from contextc.proxy.spool import LOCK_FILE, ResponseStart, SpooledExchange, SpoolReader
 from contextc.store import Store, open_store
 from contextc.store.ledger_schema import channel_id

@@ -24,8 +24,8 @@ from contextc.observation.chain_writer import rename_calls
 from contextc.observation.client_ids import COUNTING_PATH
 from contextc.providers import Provider
 from contextc.providers.registry import snippet_tables
-from contextc.proxy.request_changes import MAX_CHANGES, Change, apply_changes, find_request_format
-from contextc.tools.spec import Tool
+from contextc.proxy.request_lint import MAX_CHANGES, Change, apply_changes, find_request_format
+from contextc.tools.definitions import Tool
 
 # ── replies as the provider made them ─────────────────────────────────────────────────────────────────────────────────
 # Replies of a provider that a client of another format cannot hold: its reasoning and signatures.

@@ -53,7 +53,7 @@ def submit_input(
     if stored is not None:
         return SubmittedInput(conversation, agent, stored.seq, 0, after, False)
     seq, queued, uid = 0, 0, ""
-    if has_work(tx, conversation, here, agent):
+    if has_unfinished_work(tx, conversation, here, agent):
         message_log.check_blobs(tx, conversation, entry.admitted.blobs)
         queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
         tx.run(
@@ -84,7 +84,7 @@ def submit_messages(
     number = here.conversation
     after = records.load_last_number(tx, "event", number)
     seq, queued, uid = 0, 0, ""
-    if has_work(tx, conversation, here, agent):
+    if has_unfinished_work(tx, conversation, here, agent):
         for message, entry in zip(messages, entries, strict=True):
             message_log.check_blobs(tx, conversation, entry.admitted.blobs)
             queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
@@ -110,7 +110,7 @@ def submit_unanswered(tx: Transaction, conversation: str, *, agent: str, queue: 
     return SubmittedInput(conversation, agent, seq, waiting[0].number if waiting else 0, after, True)
 
 
-def has_work(tx: Transaction, conversation: str, here: BranchTip, agent: str) -> bool:
+def has_unfinished_work(tx: Transaction, conversation: str, here: BranchTip, agent: str) -> bool:
     """Return True if the agent has to do something before it can answer new input: a turn, or earlier input."""
     turn = records.load_last_turn(tx, here.conversation, agent)
     if turn is not None and turn.state != "finished":

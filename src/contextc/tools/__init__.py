@@ -5,9 +5,9 @@ from contextc._lazy import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.tools.context import ToolContext
+    from contextc.tools.definitions import NativeTool, Tool
     from contextc.tools.execution import unknown_tool_result
     from contextc.tools.function_tool import FunctionTool, ToolLike, tool, tools_by_name
-    from contextc.tools.spec import NativeTool, Tool
     from contextc.tools.todos import Todo
 
 __all__ = [
@@ -28,7 +28,7 @@ __getattr__ = lazy_names(
         "context": "ToolContext",
         "execution": "unknown_tool_result",
         "function_tool": "FunctionTool ToolLike tool tools_by_name",
-        "spec": "NativeTool Tool",
+        "definitions": "NativeTool Tool",
         "todos": "Todo",
     },
 )

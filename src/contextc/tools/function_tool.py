@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from contextc.errors import InvalidInput
 from contextc.messages import ToolCall, ToolResult
 from contextc.tools.context import ToolContext
+from contextc.tools.definitions import Tool
 from contextc.tools.execution import run_call
 from contextc.tools.parameters import Function, FunctionParameters, parameters_from_hints, parameters_from_schema
-from contextc.tools.spec import Tool
 
 TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 

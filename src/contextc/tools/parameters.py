@@ -20,7 +20,7 @@ from msgspec import inspect as kinds
 from contextc._json import JSON, JSONObject, decode, encode, find_json_problem, fix_surrogates_in_json
 from contextc.errors import InvalidInput
 from contextc.tools.context import ToolContext
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 
 # ── types as JSON Schema ──────────────────────────────────────────────────────────────────────────────────────────────
 # Convert type hints to JSON Schema, and parse descriptions of parameters from docstrings.

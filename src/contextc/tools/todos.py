@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from contextc._json import fix_surrogates
 from contextc.errors import InvalidInput
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 
 TodoState: TypeAlias = Literal["open", "doing", "done", "dropped"]
 TODO_STATES: tuple[TodoState, ...] = get_args(TodoState)

@@ -18,7 +18,7 @@ from contextc._json import JSONObject
 from contextc.formats.base import Request
 from contextc.formats.registry import formatter
 from contextc.messages import Message, system
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from tests.fake_vendors.vendor import KEY, Trouble
 
 LOOK = Tool(

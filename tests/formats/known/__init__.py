@@ -15,7 +15,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats import formatter
 from contextc.formats.base import Formatter
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 from tests.formats import traffic
 from tests.formats.judging import Problem, sentence
 

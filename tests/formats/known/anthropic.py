@@ -6,7 +6,7 @@ The beta's types know blocks that the others do not. They are asked second: not 
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT, Formatter
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 from tests.formats.judging import Problem, typed
 from tests.formats.known import PARTIAL, Blocks, Refused
 

@@ -16,7 +16,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats import formatter
 from contextc.formats.base import OPENING_TEXT, Formatter
 from contextc.formats.bedrock import BedrockFormatter
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 from tests.formats.judging import Place, Problem
 from tests.formats.known import PARTIAL, Blocks, Refused
 

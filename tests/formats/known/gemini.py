@@ -17,7 +17,7 @@ from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT
 from contextc.formats.gemini.codec import PLACEHOLDER_SIGNATURE
 from contextc.formats.gemini.rules import with_camel_case
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 from tests.formats.judging import Place, Problem
 from tests.formats.known import PARTIAL, Blocks, Refused
 

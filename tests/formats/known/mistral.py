@@ -21,7 +21,7 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT
 from contextc.formats.mistral.codec import thinking_text
-from contextc.tools.spec import NativeTool
+from contextc.tools.definitions import NativeTool
 from tests.formats.judging import Place, Problem, unexpected
 from tests.formats.known import PARTIAL, Blocks, Refused
 from tests.formats.known import openai_chat as chat

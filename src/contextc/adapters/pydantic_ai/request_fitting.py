@@ -32,7 +32,7 @@ from contextc.messages import Message
 from contextc.providers import Provider, provider
 from contextc.store import Store
 from contextc.store.message_log import DEFAULT_AGENT
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 
 PROVIDER_NAMES = {"google": "gemini", "google-cloud": "gemini", "azure": "openai"}
 """Names of contextc for systems of pydantic-ai, where they differ."""

@@ -45,7 +45,7 @@ from contextc.messages import (
     ToolResult,
     Usage,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 BETWEEN_KEY, FIELDS_KEY = "between", "fields"
 NO_BLOBS: Mapping[str, bytes] = {}

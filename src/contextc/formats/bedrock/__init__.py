@@ -27,7 +27,7 @@ from contextc.formats.bedrock.streams import BedrockStreamReader
 from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.streams import StreamReader
 from contextc.messages import PLACED_KEY, Message
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 CACHE_POINT: JSONObject = {CACHE_POINT_KEY: {"type": "default"}}
 BLOCKS_WITHOUT_BREAKPOINT = frozenset(("document", "video", "reasoningContent"))

@@ -42,7 +42,7 @@ from contextc.messages import (
     UserNotice,
     tool_call,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── media ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Images, audio, video and documents in Converse: a short format name, with bytes or an S3 location.

@@ -31,7 +31,7 @@ from contextc.formats.claude_code.streams import ClaudeCodeStreamReader
 from contextc.formats.lint_engine import RuleFinding, unknown_field_findings
 from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.messages import Message
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 
 EMPTY_USER_MESSAGE: JSONObject = {"role": "user", "content": []}
 

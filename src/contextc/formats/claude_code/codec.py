@@ -23,7 +23,7 @@ from contextc.formats.base import (
 )
 from contextc.formats.streams import NOTE_EVENT
 from contextc.messages import SYSTEM_CONTEXT, AnyPart, Message, ProviderBlock, Text, ToolCall, ToolResult, system
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── lines ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Lines of Claude Code: `{"type": "user" | "assistant", "message": {"role": …, "content": …}}`.

@@ -48,7 +48,7 @@ from contextc.messages import (
     UserNotice,
     tool_call,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── names and ids ─────────────────────────────────────────────────────────────────────────────────────────────────────
 # Tool names and call ids as Codex accepts them: those of the Responses API, except reserved names.

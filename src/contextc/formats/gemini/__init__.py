@@ -26,7 +26,7 @@ from contextc.formats.gemini.rules import NAMES, RULES, has_thinking_level, with
 from contextc.formats.gemini.streams import GeminiReplyStream, GeminiStreamReader
 from contextc.formats.message_preparation import APART_KEY, NameCodec, ReasoningPolicy
 from contextc.messages import PLACED_KEY, Message
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 
 class GeminiFormatter(CodecFormatter):

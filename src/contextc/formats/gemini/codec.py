@@ -36,7 +36,7 @@ from contextc.messages import (
     Usage,
     UserNotice,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Encoding of messages for Google's generateContent.

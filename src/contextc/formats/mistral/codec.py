@@ -50,7 +50,7 @@ from contextc.messages import (
     UserNotice,
     tool_call,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── ids of calls ──────────────────────────────────────────────────────────────────────────────────────────────────────
 # Encode tool call ids for Mistral: exactly nine letters and digits.

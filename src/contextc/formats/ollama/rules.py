@@ -26,7 +26,7 @@ from contextc.formats.lint_engine import (
     field_names,
     make_finding,
     nested_error,
-    results_while,
+    require_results_while,
     schema_error,
     unknown_field_findings,
 )
@@ -125,7 +125,7 @@ def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
             )
 
 
-before_next_reply = results_while(lambda turn: not is_assistant_message(turn.wire))
+before_next_reply = require_results_while(lambda turn: not is_assistant_message(turn.wire))
 """Results must come before the next assistant message; other messages may come in between."""
 
 

@@ -12,7 +12,7 @@ from contextc.formats.openai_chat.request_settings import SETTINGS
 from contextc.formats.openai_chat.rules import RULES
 from contextc.formats.openai_chat.streams import ChatReplyStream, ChatStreamReader
 from contextc.messages import Extra, Message
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 
 
 class OpenAIFormatter(Formatter):

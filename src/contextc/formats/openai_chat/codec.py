@@ -38,7 +38,7 @@ from contextc.messages import (
     Usage,
     tool_call,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── cache breakpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
 # Set cache breakpoints in the content of messages, for gateways that accept them.

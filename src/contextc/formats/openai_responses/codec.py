@@ -53,7 +53,7 @@ from contextc.messages import (
     Usage,
     tool_call,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 WIRE_ROLES = {"system": "developer", "user": "user", "tool": "user"}

@@ -37,7 +37,7 @@ from contextc.messages import (
     UserNotice,
     tool_call,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Encode messages as `ModelMessage`s of the Vercel AI SDK, version 7.

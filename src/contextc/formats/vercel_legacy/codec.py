@@ -35,7 +35,7 @@ from contextc.messages import (
     UserNotice,
     tool_call,
 )
-from contextc.tools.spec import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool
 
 # ── encoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Encode messages for older versions of the Vercel AI SDK, with `function_call` and role `function`.

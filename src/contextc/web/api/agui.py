@@ -46,8 +46,8 @@ from contextc.store import Store
 from contextc.store.message_log import load_tip, original_uid
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import load_events_of_types
+from contextc.tools.definitions import Tool
 from contextc.tools.function_tool import TOOL_NAME
-from contextc.tools.spec import Tool
 from contextc.web.app_state import AppState
 from contextc.web.client_history import check_client_messages, new_user_messages
 from contextc.web.http_errors import HTTPError

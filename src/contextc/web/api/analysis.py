@@ -10,7 +10,7 @@ from contextc.analysis import ConversationCacheReads, Evidence, Finding, store_f
 from contextc.analysis.cache_misses import list_cache_reads
 from contextc.analysis.conversation_findings import CauseFigures, find_all
 from contextc.analysis.conversation_loader import load_single_request
-from contextc.analysis.cost_by_cause import (
+from contextc.analysis.cost_by_content import (
     INPUT_KINDS,
     CompositionNode,
     ConversationCosts,

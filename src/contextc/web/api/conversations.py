@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
 from contextc._worker_threads import REQUEST_SLOTS, run_blocking
 from contextc.app.agent_factory import resolve_model, time_based_names
-from contextc.compiler.ledger import load_messages_at
+from contextc.compiler.ledger import load_messages_by_place
 from contextc.errors import ConversationExists, InvalidInput
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
 from contextc.inspection.preview import build_edited_message, load_last_request
@@ -409,7 +409,7 @@ def branches(app: AppState, name: str) -> list[BranchView]:
     """List the branches of a conversation, oldest first. One of them is current."""
     found = app.store.branches(name)
     places = {branch.number: make_place(branch.number, _first_own_seq(branch, found)) for branch in found}
-    messages = app.store.read(lambda tx: load_messages_at(tx, places.values()))
+    messages = app.store.read(lambda tx: load_messages_by_place(tx, places.values()))
     return [
         _branch_view(branch, messages.get(places[branch.number]))
         for branch in sorted(found, key=lambda each: (each.created, each.number))

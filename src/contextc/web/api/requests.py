@@ -61,7 +61,7 @@ from contextc.providers.snippets import as_curl, as_python
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_log import now_ms
 from contextc.store.transaction_engine import Transaction
-from contextc.tools.spec import Tool
+from contextc.tools.definitions import Tool
 from contextc.web.app_state import AppState
 from contextc.web.request_view import (
     CacheLoss,

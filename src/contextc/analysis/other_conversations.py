@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from contextc.analysis.cache_model import CACHING_STATUSES, MAX_BRANCHES, CacheModel, CacheOutlook, CacheRules
 from contextc.analysis.changed_content import ATTRIBUTION
-from contextc.analysis.request_view import RequestView
+from contextc.analysis.request_elements import RequestView
 from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.errors import StoreCorrupt

@@ -528,7 +528,7 @@ def _iter_unindexed(tx: Transaction, scope: Scope, done: dict[int, int]) -> Iter
                 yield make_key(branch, where & SEQ_MASK, at), terms
 
 
-def load_pieces(tx: Transaction, keys: Iterable[int]) -> dict[int, Message]:
+def load_messages_of_pieces(tx: Transaction, keys: Iterable[int]) -> dict[int, Message]:
     """Return the messages of pieces, by place. Those that cannot be read are left out."""
     places = sorted({split_key(key)[0] for key in keys})
     rows = [row for place in places for row in tx.rows("SELECT place, body FROM message WHERE place = ?", place)]

@@ -21,12 +21,12 @@ from contextc._json import JSON, JSONObject, as_object
 from contextc._plugins import data_files
 from contextc.analysis.conversation_findings import find_all, is_loss
 from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
-from contextc.analysis.cost_by_cause import RequestCosts, compute_costs
+from contextc.analysis.cost_by_content import RequestCosts, compute_costs
 from contextc.analysis.element_costs import find_file, tool_name
 from contextc.analysis.finding import Finding, get_code, sort_by_cost
 from contextc.analysis.request_comparison import read_part, show_element
-from contextc.analysis.request_view import Element, RequestView
-from contextc.compiler.ledger import load_messages_at
+from contextc.analysis.request_elements import Element, RequestView
+from contextc.compiler.ledger import load_messages_by_place
 from contextc.errors import InvalidInput
 from contextc.messages import Message, remove_client_context
 from contextc.observation.redaction_patterns import BUILTIN_PATTERNS, Redactor, compile_patterns
@@ -271,7 +271,7 @@ class _Collector:
         costs = compute_costs(self._view)
         by_request = {(each.channel, each.request): each for each in costs.requests}
         places = [where for each in chosen for where in each.record.produced]
-        replies = self._store.read(lambda tx: load_messages_at(tx, places))
+        replies = self._store.read(lambda tx: load_messages_by_place(tx, places))
         requests: list[SharedRequest] = []
         before: list[SharedRow] = []
         for each in chosen:

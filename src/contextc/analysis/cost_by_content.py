@@ -29,7 +29,7 @@ from contextc.analysis.element_costs import (
     has_media,
     tool_name,
 )
-from contextc.analysis.request_view import ROLES, Element, RequestView, Section, align_items
+from contextc.analysis.request_elements import ROLES, Element, RequestView, Section, align_items
 from contextc.compiler.draft import distribute
 from contextc.inspection.line_details import PricedTokens
 from contextc.models.model_info import MILLION, CacheFigures
@@ -326,7 +326,7 @@ def _add_sums(sums: dict[Cause, float], more: dict[Cause, float]) -> None:
 # ── tokens of the input ───────────────────────────────────────────────────────────────────────────────────────────────
 # Composition of requests: their input tokens by cause, as a tree for one request and as sums for all.
 #
-# Tokens add up to the budget of a request. How they were charged, and their cost, is that of `cost_by_cause`.
+# Tokens add up to the budget of a request. They are charged as the costs above are.
 
 
 InputKind: TypeAlias = Literal["tool", "system", "result", "history", "reasoning", "media", "overhead"]
