@@ -17,11 +17,11 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.manifest import Manifest
-from contextc.compiler.step import NEW_ENCODER
 from contextc.doctor import scan_store
 from contextc.events import encode_event
 from contextc.store import message_log
 from contextc.store import session_transcripts as transcripts
+from contextc.store.ledger_schema import EpochReason
 from contextc.store.session_transcripts import TranscriptKey
 from contextc.store.turn_records import load_trigger_states
 
@@ -167,7 +167,7 @@ def test_channels_of_an_older_schema_continue_where_they_were(opened: cc.Store, 
     fragments = [cc.PromptFragment("identity", "You are a gardener.")]
     opened.append("fork", cc.user("And in winter?"))
     chat = compiler(opened, golden, "claude").compile("fork", fragments=fragments, tools=[tool])
-    assert chat.manifest.why in ("", NEW_ENCODER)
+    assert chat.manifest.why in ("", EpochReason.NEW_ENCODER)
     assert golden.summaries[0] in chat.params["messages"][0]["content"][0]["text"]
     kept = compiler(opened, golden, "keeper").compile("fork", fragments=fragments, tools=[tool], directory="/shed")
     assert (kept.mode, kept.session_id, kept.revert_to, kept.manifest.why) == ("resume", "session-2", "c1", "")

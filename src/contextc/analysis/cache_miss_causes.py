@@ -46,6 +46,7 @@ from contextc.analysis.changed_content import (
 from contextc.analysis.finding import Evidence, FindingCode, RequestPlace, register_code, shorten
 from contextc.analysis.request_elements import Element, RequestView, text_of
 from contextc.inspection.prefix_break import MISSED_SHARE, MISSED_TOKENS
+from contextc.store.ledger_schema import EpochReason
 
 # ── a request that used a cache ───────────────────────────────────────────────────────────────────────────────────────
 # One request that used a cache: the request it is compared with, what it could have read, and the first difference.
@@ -54,7 +55,7 @@ from contextc.inspection.prefix_break import MISSED_SHARE, MISSED_TOKENS
 SIMILAR = 0.5
 MAX_DIFFERENCE = 0.25
 FIRST_MESSAGES = 64
-COMPACTED = ("compacted by the client", "compaction")
+COMPACTED = (EpochReason.CLIENT_COMPACTED, EpochReason.COMPACTED)
 SUMMARY_WORDS = re.compile(
     r"summar|compact(?:ed|ion)|condensed|snapshot|recap\b|continued from a previous|started to solve this problem"
     r"|conversation (?:so far|to date)|spoke to you previously",

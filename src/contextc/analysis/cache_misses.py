@@ -53,7 +53,7 @@ from contextc.inspection.line_details import compute_miss_cost
 from contextc.inspection.prefix_break import MISSED_TOKENS
 from contextc.messages import Usage
 from contextc.store import Store
-from contextc.store.ledger_schema import Channel, StoredRow
+from contextc.store.ledger_schema import Channel, EpochReason, LeftOutReason, StoredRow
 
 # ── trimmed requests ──────────────────────────────────────────────────────────────────────────────────────────────────
 # Requests that the compiler or the proxy trimmed, as their manifests record it.
@@ -61,12 +61,9 @@ from contextc.store.ledger_schema import Channel, StoredRow
 
 TRIM_RULE = "fit"
 """The option of the proxy that trims requests."""
-OVER_BUDGET = "over budget"
-"""The reason for which the compiler begins an epoch with a trimmed context."""
 STUB_WORDS = "was left out to save room"
 """Words of the texts that replace trimmed results."""
-SUMMED_UP = "summed up"
-LEFT_OUT = ("its turn was cut away", "its step was cut away", "cut away", "too long to be shown")
+LEFT_OUT = (LeftOutReason.TURN_CUT, LeftOutReason.STEP_CUT, LeftOutReason.CUT, LeftOutReason.TOO_LONG)
 """The reasons for which trimming leaves out messages, as in a manifest."""
 
 
@@ -85,7 +82,7 @@ def describe_trim(request: RequestView, changed: str, *, is_removed: bool) -> Tr
     """
     record = request.record
     if record.observed is None:
-        return _describe_compiled(record) if record.why == OVER_BUDGET else None
+        return _describe_compiled(record) if record.why == EpochReason.OVER_BUDGET else None
     action = next((each for each in record.observed.actions if each.rule == TRIM_RULE and not each.failed), None)
     if action is None or not (is_removed or STUB_WORDS in changed):
         return None
@@ -97,7 +94,7 @@ def describe_trim(request: RequestView, changed: str, *, is_removed: bool) -> Tr
 
 def _describe_compiled(record: RequestRecord) -> Trim:
     budget, reasons = record.budget, Counter([each.why for each in record.left])
-    left, summed = record.skipped + sum([reasons[each] for each in LEFT_OUT]), reasons[SUMMED_UP]
+    left, summed = record.skipped + sum([reasons[each] for each in LEFT_OUT]), reasons[LeftOutReason.SUMMED_UP]
     parts = [
         f"{budget.wanted:,} tokens of messages became {budget.used:,}",
         *([f"{left:,} {'message was' if left == 1 else 'messages were'} left out"] if left else []),

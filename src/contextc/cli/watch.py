@@ -429,7 +429,7 @@ def count_gaps(statuses: "list[ProxyStatus]") -> Mapping[str, int]:
 
 def describe_request(request: "ObservedRequest") -> str:
     """Return the line of a request."""
-    from contextc.proxy.proxy_status import FIRST_REQUEST
+    from contextc.store.ledger_schema import EpochReason
 
     record, usage, cost = request.record, request.usage, request.cost
     facts = record.observed
@@ -441,6 +441,6 @@ def describe_request(request: "ObservedRequest") -> str:
         parts.append("cost unknown" if cost is None else f"${cost:,.4f}")
     if facts is not None and facts.status != "ok":
         parts.append(f"{facts.status} {facts.code}" if facts.code else facts.status)
-    if record.why and record.why != FIRST_REQUEST:
+    if record.why and record.why != EpochReason.FIRST_REQUEST:
         parts.append(f"prefix broken: {record.why}")
     return "  ".join(parts)

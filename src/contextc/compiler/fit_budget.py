@@ -33,7 +33,7 @@ from contextc.compiler.kept_history import KeptHistory
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
-from contextc.store.ledger_schema import CallForm, Item, ItemKind, find_latest_copies
+from contextc.store.ledger_schema import CallForm, EpochReason, Item, ItemKind, LeftOutReason, find_latest_copies
 from contextc.store.message_log import SEQ_MASK
 
 MIN_STUB_TOKENS = 48  # minimum tokens of a stub
@@ -46,12 +46,8 @@ MAX_PENDING = 32
 INDEX_GROWTH = 3
 """An index grows by this part of itself from one epoch to the next."""
 KEPT_KINDS: tuple[ItemKind, ...] = ("words", "index")
-BRANCH_REASONS = ("edited or branched away", "forked")
+BRANCH_REASONS = (EpochReason.EDITED, EpochReason.FORKED)
 STEPS_LEFT_OUT_TEXT = "[Earlier steps of this turn were left out to save room.]"
-STEP_LEFT_OUT = "its step was cut away"
-CALL_LEFT_OUT = "its call was left out"
-"""Why a result is left out although the text of its step, or of steps around it, is shown."""
-SUMMED_UP = "summed up"
 OLD_RESULTS_SHARE = 0.8
 """Old results go down to this share of the mark, because they can be fetched: so the next cut comes later."""
 MESSAGE_LEFT_OUT_TEXT = "[A message that stood here was too long to be shown, and was left out.]"
@@ -64,7 +60,7 @@ def fit_budget(draft: Draft) -> Draft:
         return draft
     too_long = draft.budget.used + draft.headroom > draft.budget.available * draft.options.high
     if too_long or draft.unread_until or draft.compacted:
-        return _begin_epoch(draft, draft.epoch or "over budget", cut=True)
+        return _begin_epoch(draft, draft.epoch or EpochReason.OVER_BUDGET, cut=True)
     if draft.epoch:
         return _begin_epoch(draft, draft.epoch, cut=False)
     return draft
@@ -320,7 +316,7 @@ class _Trimmer:
         staying += [slot for slot in self.slots if slot.pinned and not any(slot is each for each in staying)]
         room = int((self.budget.available + max(0, self.budget.reserve - MIN_RESERVE)) / self.factor)
         room -= self.overhead + sum([slot.item.tokens for slot in staying])
-        gone = [slot for slot in waiting[:-1] if slot.item.tokens > room and self._drop(slot, "too long to be shown")]
+        gone = [slot for slot in waiting[:-1] if slot.item.tokens > room and self._drop(slot, LeftOutReason.TOO_LONG)]
         if not gone:
             return
         first = next(slot for slot in waiting if not slot.gone)
@@ -466,7 +462,7 @@ class _Trimmer:
             if not all_steps and not any(slot.item.decayed or slot.item.calls for slot in step[1:]):
                 continue
             recorded = not all_steps and (narrated or bool(said.text.strip()))
-            why = CALL_LEFT_OUT if recorded else STEP_LEFT_OUT
+            why = LeftOutReason.CALL_LEFT_OUT if recorded else LeftOutReason.STEP_CUT
             for slot in step:
                 before = slot.item.tokens
                 if form == "none" and slot.item.role == "tool":
@@ -516,7 +512,7 @@ class _Trimmer:
         if sum([slot.item.tokens for slot in covered]) <= summary.tokens and not self.draft.unread_until:
             return
         for slot in covered:
-            self._drop(slot, SUMMED_UP, forced=True)
+            self._drop(slot, LeftOutReason.SUMMED_UP, forced=True)
         item = Item(kind="summary", place=summary.anchor, role="user", text=summary.text, tokens=summary.tokens)
         self.slots.insert(0, _TrimSlot(item, True))
         self.total += item.tokens
@@ -527,7 +523,7 @@ class _Trimmer:
             if self.total <= self.target:
                 return
             for slot in self.slots[start:end]:
-                self._drop(slot, "its turn was cut away")
+                self._drop(slot, LeftOutReason.TURN_CUT)
 
     def _drop_steps(self) -> None:
         steps = self._steps()
@@ -538,9 +534,9 @@ class _Trimmer:
                 break
             for slot in unit:
                 if slot.item.place in self.from_triggers:
-                    self._drop(slot, "no room for a trigger's message")
+                    self._drop(slot, LeftOutReason.NO_ROOM_FOR_TRIGGER)
                 elif slot.item.kind != "dynamic":  # the latest copy would not be sent again
-                    dropped = self._drop(slot, STEP_LEFT_OUT) or dropped
+                    dropped = self._drop(slot, LeftOutReason.STEP_CUT) or dropped
         if dropped:
             self._say_that_steps_left()
 
@@ -550,7 +546,7 @@ class _Trimmer:
         start = next((index for index in range(self.turns[-1], len(self.slots)) if self.slots[index].gone), 0)
         for slot in self.slots:
             if slot.item.kind == "notice":
-                self._drop(slot, "said anew")
+                self._drop(slot, LeftOutReason.SAID_ANEW)
         item = Item(kind="notice", role="user", text=STEPS_LEFT_OUT_TEXT, tokens=tokens)
         self.slots.insert(start, _TrimSlot(item, False))
         self.total += tokens
@@ -594,7 +590,7 @@ class _Trimmer:
                 return
             for _, slot in slots:
                 if group != newest and not any(slot is each for each in said):
-                    self._drop(slot, "cut away")
+                    self._drop(slot, LeftOutReason.CUT)
 
     def _newest(self) -> int:
         """Return the index of the newest message, other than those of triggers."""
@@ -603,7 +599,7 @@ class _Trimmer:
             (index for index, where in enumerate(places) if where and where not in self.from_triggers), default=0
         )
 
-    def _drop(self, slot: _TrimSlot, why: str, *, forced: bool = False) -> bool:
+    def _drop(self, slot: _TrimSlot, why: LeftOutReason, *, forced: bool = False) -> bool:
         if slot.gone or (slot.pinned and not forced):
             return False
         slot.gone = why

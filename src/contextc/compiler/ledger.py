@@ -23,6 +23,7 @@ from contextc.store import Store
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
+    EpochReason,
     Item,
     LedgerRow,
     ProviderSession,
@@ -807,10 +808,6 @@ def recover_counters(tx: Transaction, channel: int) -> ChannelState:
 # read anyway.
 
 
-LOG_LOST = "messages that were sent are missing from the conversation"
-PARENT_DELETED = "the conversation it was forked from was deleted"
-LEAD_MOVED = "stored system messages keep their place"
-CURSOR_VOID = "the conversation changed after the cursor of the session was set"
 PLACES_PER_QUERY = 512
 SEQ_BYTES = 4  # an id begins with the seq
 
@@ -901,7 +898,6 @@ def without_rows(standing: ChannelState, lost: str) -> ChannelState:
 # removed.
 
 
-UNDONE = "compaction undone"
 BLOCK_SIZE = 512
 REPLIES_PER_BATCH = 32
 AUTHOR = b'],"author":'  # follows the parts of a stored message
@@ -975,19 +971,19 @@ def load_snapshot(
     at = load_tip(tx, channel.conversation)
     number, version, shown, inherited, attempt = _load_cached(tx, cache, channel, at)
     if is_tip_lost(tx, shown.standing, at):
-        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, LOG_LOST))
+        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, EpochReason.LOG_LOST))
     if has_instructions and shown.standing.lead:
-        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, LEAD_MOVED))
+        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, EpochReason.LEAD_MOVED))
     if until is not None and until < at.seq:
         at = replace(at, seq=until)
     if is_cursor_void(shown.standing, at):
-        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, CURSOR_VOID))
+        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, EpochReason.CURSOR_VOID))
     standing = shown.standing
     kept, why = None, ""
     if standing.branch != at.branch or standing.revision != at.revision or until is not None:
         standing, kept, why = _on_this_branch(tx, shown, at, window, channel.author)
         if inherited and kept is not None:
-            why = "forked"
+            why = EpochReason.FORKED
     first = standing.seen if since is None else max(standing.seen, since.anchor & SEQ_MASK)
     log, unread = _log(tx, at, first, is_full)
     if since is not None and _has_orphan_result(log):  # a call is before the summary, its result after it
@@ -1089,9 +1085,9 @@ def _load_cached(
             check_bases(tx, at)
             rows = load_rows(tx, standing.layout)
             if len(rows) < sum([last - first + 1 for _, first, last in standing.layout]):
-                rows, standing = [], without_rows(standing, PARENT_DELETED)
+                rows, standing = [], without_rows(standing, EpochReason.PARENT_DELETED)
             elif has_lost_messages(tx, [each.row for each in rows]):
-                rows, standing = [], without_rows(standing, LOG_LOST)
+                rows, standing = [], without_rows(standing, EpochReason.LOG_LOST)
             shown = ChannelCacheEntry.from_rows(number, version, standing, rows)
             warm.put(channel, shown)
             return number, version, shown, False, attempt
@@ -1153,8 +1149,8 @@ def _on_this_branch(
     if not gone and not blanked:
         return standing, None, ""
     cleared = [item for item in items if item.place and not stands(item) and _within(line, item.place)]
-    why = "edited or branched away" if gone and not cleared else "cleared" if cleared else "redacted"
-    why = UNDONE if undone else why
+    why = EpochReason.CLEARED if cleared else EpochReason.EDITED if gone else EpochReason.REDACTED
+    why = EpochReason.COMPACTION_UNDONE if undone else why
     unsummed = any((item.kind == "summary" or item.is_kept_history) and item not in kept for item in items)
     if gone and (unsummed or (standing.cut and sum([item.tokens for item in kept]) < room // 2)):
         standing = replace(standing, seen=edge, produced=(), waiting=(), answered=True, pending={}, fragments={})

@@ -32,7 +32,7 @@ from contextc.models import Model, cost, model
 from contextc.providers import Provider, provider
 from contextc.providers.registry import ProviderFacts
 from contextc.store import Store
-from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, extend_layout
+from contextc.store.ledger_schema import Channel, ChannelState, Item, LeftOutReason, RowRange, StoredRow, extend_layout
 from contextc.store.message_log import (
     FIRST_UNANSWERED,
     SEQ_BITS,
@@ -275,7 +275,7 @@ def _role(raw: bytes) -> str:
 
 
 MANIFESTS_PER_BATCH = 64
-CLEARED, SUMMED_UP = "the context was cleared after it", "summed up"
+CLEARED = "the context was cleared after it"
 TOO_FAR_BACK = "too far back to fit"
 
 
@@ -441,7 +441,7 @@ def load_left_out_reasons(
 def _reason(seq: int, edge: int, summed_up: int) -> str:
     if seq <= edge:
         return CLEARED
-    return SUMMED_UP if seq <= summed_up else TOO_FAR_BACK
+    return LeftOutReason.SUMMED_UP if seq <= summed_up else TOO_FAR_BACK
 
 
 def _lead(tx: Transaction, missing: Sequence[int], edge: int) -> set[int]:

@@ -41,7 +41,6 @@ from contextc.compiler.draft import (
 from contextc.compiler.fit_budget import fit_budget
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import (
-    LOG_LOST,
     ChannelCache,
     ChannelCacheEntry,
     ChannelSnapshot,
@@ -83,6 +82,7 @@ from contextc.store.leases import check_lease
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
+    EpochReason,
     FragmentCopy,
     HeadHashes,
     Item,
@@ -504,7 +504,6 @@ def compute_budget(
     return Budget(window=window, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, exact=exact)
 
 
-NEW_ENCODER = "new encoder version"
 MAX_CACHED_HEADS = 64
 
 
@@ -527,14 +526,14 @@ def find_prefix_change(ask: CompileInput, old: HeadHashes, resume: bool) -> str:
     """Return the reason why the prefix cannot be extended; empty if it can."""
     new = ask.terms.head
     if new.encoder != old.encoder:
-        return NEW_ENCODER
+        return EpochReason.NEW_ENCODER
     keeps = resume and (ask.provider.resends_head or ask.provider.keeps_static)
     if new.static != old.static and not (keeps and ask.options.static_change == "update"):
-        return "system prompt changed"
+        return EpochReason.SYSTEM_PROMPT_CHANGED
     if new.tools != old.tools and not ask.renews_tools and not (resume and ask.provider.resends_head):
-        return "tools changed"
+        return EpochReason.TOOLS_CHANGED
     if new.settings != old.settings and not resume:
-        return "reasoning settings changed"
+        return EpochReason.SETTINGS_CHANGED
     return ""
 
 
@@ -984,8 +983,7 @@ def set_cache_breakpoints(draft: Draft) -> Draft:
 # fast path with one statement (`ledger.load_next`).
 
 
-FIRST_REQUEST = "first request"
-PREVIOUS_REPLACED = "the request before it was replaced"
+OTHER_HEAD = (EpochReason.SYSTEM_PROMPT_CHANGED, EpochReason.TOOLS_CHANGED, EpochReason.NEW_ENCODER)
 
 
 def compile_request(ask: CompileInput, renew_terms: Callable[[], RequestTerms]) -> Compiled:
@@ -1012,13 +1010,13 @@ def _compile(ask: CompileInput) -> Compiled:
             why
             or sight.reason
             or breaks
-            or (PREVIOUS_REPLACED if standing.replaced else "")
-            or ("compaction" if compacted else "")
+            or (EpochReason.PREVIOUS_REPLACED if standing.replaced else "")
+            or (EpochReason.COMPACTED if compacted else "")
         )
-        is_other_head = breaks in ("system prompt changed", "tools changed", NEW_ENCODER) or ask.renews_tools
-        changed = 0 if why == PREVIOUS_REPLACED or is_other_head else -1
+        is_other_head = breaks in OTHER_HEAD or ask.renews_tools
+        changed = 0 if why == EpochReason.PREVIOUS_REPLACED or is_other_head else -1
     else:
-        why = why or FIRST_REQUEST
+        why = why or EpochReason.FIRST_REQUEST
     resume = resume and not why
     draft = _draft(ask, why=why, resume=resume, changed=changed, compacted=compacted)
     passed = _run_passes(draft)
@@ -1038,13 +1036,13 @@ def _session(ask: CompileInput) -> tuple[str, bool, str | None]:
     session = sight.state.session
     if session is None:
         shown = sight.state.requests or sight.state.layout
-        why = PREVIOUS_REPLACED if sight.state.replaced else sight.state.lost or "no session"
+        why = EpochReason.PREVIOUS_REPLACED if sight.state.replaced else sight.state.lost or EpochReason.NO_SESSION
         return (why if shown else ""), False, None
     if sight.attempt is None:
         return "", True, None
     if provider.reverts:
         return "", True, session.cursor or session.id
-    return "an earlier prompt may be in the session", False, None
+    return EpochReason.UNSURE_SESSION, False, None
 
 
 def _is_newer(summary: Summary | None, standing: ChannelState) -> bool:
@@ -1518,7 +1516,7 @@ def _check_branch(tx: Transaction, compiled: Compiled, at: BranchTip) -> None:
     if (at.branch, at.revision) == (was.branch, was.revision):
         if not is_message_lost(tx, was.branch, was.id, at):
             return
-        raise StaleCompile(compiled.channel.conversation, compiled.channel, LOG_LOST)
+        raise StaleCompile(compiled.channel.conversation, compiled.channel, EpochReason.LOG_LOST)
     if _is_redacted(tx, compiled):
         raise StaleCompile(compiled.channel.conversation, compiled.channel, "a message in it was redacted")
     for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq):
@@ -1583,7 +1581,7 @@ def write_commit(
         answered=compiled.state.answered if final is None else not final.tool_calls,
         session=None if compiled.replaced else session,
         replaced=compiled.replaced,
-        lost="" if session or not compiled.provider.session_resumption else "the last reply came without a session",
+        lost="" if session or not compiled.provider.session_resumption else EpochReason.LOST_SESSION,
         input=compiled.measured_input(usage),
         overhead=compiled.overhead_after(usage),
         again=final is not None and final.finish == "pause",

@@ -16,14 +16,14 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, decode_json
 from contextc.compiler import ledger
 from contextc.compiler.draft import hash_chunks
-from contextc.compiler.ledger import LOG_LOST, has_lost_messages, is_summary_lost, is_tip_lost, without_rows
+from contextc.compiler.ledger import has_lost_messages, is_summary_lost, is_tip_lost, without_rows
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.doctor.findings import Finding
 from contextc.errors import StoreCorrupt
 from contextc.observation.redaction_patterns import CREDENTIAL_FIELDS
 from contextc.observation.request_rows import hash_head
 from contextc.store import Store
-from contextc.store.ledger_schema import PACKED, Channel, ChannelState, RowRange, StoredRow
+from contextc.store.ledger_schema import PACKED, Channel, ChannelState, EpochReason, RowRange, StoredRow
 from contextc.store.message_log import SEQ_MASK, find_tip, make_place
 from contextc.store.transaction_engine import Transaction
 
@@ -106,7 +106,7 @@ def _damaged_channels(tx: Transaction, name: str) -> list[DamagedChannel]:
             continue
         with suppress(StoreCorrupt):  # of the log: reported by other checks
             if at is not None and state.layout and (is_tip_lost(tx, state, at) or has_lost_messages(tx, rows)):
-                found.append(DamagedChannel(number, channel, without_rows(state, LOG_LOST), ""))
+                found.append(DamagedChannel(number, channel, without_rows(state, EpochReason.LOG_LOST), ""))
     return found
 
 

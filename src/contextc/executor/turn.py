@@ -20,7 +20,6 @@ from contextc.compiler import Compiled
 from contextc.compiler.agent_view import view_inserted_messages
 from contextc.compiler.compaction import CompactionSteps, SummarizerInput
 from contextc.compiler.compiler import AgentArguments
-from contextc.compiler.fit_budget import CALL_LEFT_OUT, SUMMED_UP
 from contextc.compiler.ledger import SessionManager, load_messages_by_place
 from contextc.errors import ContextcError, ContextOverflow, ConversationBusy, LeaseLost, ProviderFailed, describe_error
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
@@ -50,6 +49,7 @@ from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Deliver, Endpoint
 from contextc.store.async_store import wait_for_lease
+from contextc.store.ledger_schema import LeftOutReason
 from contextc.store.message_log import SEQ_MASK, Lease, find_tip, load_tip, run_name
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_queue import PROCESS_LESS_STATES
@@ -411,7 +411,7 @@ class StepPreparer:
 
 def leaves_messages_out(compiled: Compiled) -> bool:
     """Return True if text was left out that a summary could cover, and does not cover yet. Results can be fetched."""
-    whys = (CALL_LEFT_OUT, SUMMED_UP)
+    whys = (LeftOutReason.CALL_LEFT_OUT, LeftOutReason.SUMMED_UP)
     return bool(compiled.budget.wanted) and any(each.why not in whys for each in compiled.record.left)
 
 

@@ -26,7 +26,7 @@ from contextc.compiler.step import Compiled
 from contextc.formats.base import Formatter, Request
 from contextc.inspection.line_details import is_system_first, load_whole_head
 from contextc.store import Store
-from contextc.store.ledger_schema import Channel, StoredRow
+from contextc.store.ledger_schema import Channel, EpochReason, StoredRow
 from contextc.store.transaction_engine import Transaction
 
 # ── the request before it ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -97,24 +97,24 @@ def has_lost_cache(record: RequestRecord, before: Sequence[RequestRecord]) -> bo
 # ── the first difference ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-REASON_SENTENCES = {
-    "first request": "This is the first request of its channel.",
-    "forked": "The conversation was forked, and its branch does not contain everything that its parent sent.",
-    "over budget": "The request exceeded its budget, so older messages were dropped or shortened.",
-    "compaction": "A summary replaced older messages.",
-    "compaction undone": "A summary was taken out of use, so the messages that it replaced are sent again.",
-    "edited or branched away": "The conversation was edited, or continued from an earlier message.",
-    "cleared": "The context was cleared: earlier messages are no longer sent.",
-    "redacted": "Content that was sent before has been redacted.",
-    "system prompt changed": "The system prompt changed.",
-    "tools changed": "The tools, or their order, changed.",
-    "reasoning settings changed": "Settings changed that invalidate a provider's cache.",
-    "new encoder version": "This version of contextc encodes the format differently than the previous one.",
-    "the request before it was replaced": "The previous request was replaced before it was sent.",
-    "messages that were sent are missing from the conversation": "Other software deleted messages from the store.",
-    "stored system messages keep their place": "System messages at the start were moved out of the system prompt.",
-    "no session": "There is no session to resume, so a new session gets the whole context.",
-    "an earlier prompt may be in the session": "A failed prompt may be in the session, so a new session begins.",
+REASON_SENTENCES: dict[str, str] = {
+    EpochReason.FIRST_REQUEST: "This is the first request of its channel.",
+    EpochReason.FORKED: "The conversation was forked, and its branch does not contain everything that its parent sent.",
+    EpochReason.OVER_BUDGET: "The request exceeded its budget, so older messages were dropped or shortened.",
+    EpochReason.COMPACTED: "A summary replaced older messages.",
+    EpochReason.COMPACTION_UNDONE: "A summary was taken out of use, so the messages that it replaced are sent again.",
+    EpochReason.EDITED: "The conversation was edited, or continued from an earlier message.",
+    EpochReason.CLEARED: "The context was cleared: earlier messages are no longer sent.",
+    EpochReason.REDACTED: "Content that was sent before has been redacted.",
+    EpochReason.SYSTEM_PROMPT_CHANGED: "The system prompt changed.",
+    EpochReason.TOOLS_CHANGED: "The tools, or their order, changed.",
+    EpochReason.SETTINGS_CHANGED: "Settings changed that invalidate a provider's cache.",
+    EpochReason.NEW_ENCODER: "This version of contextc encodes the format differently than the previous one.",
+    EpochReason.PREVIOUS_REPLACED: "The previous request was replaced before it was sent.",
+    EpochReason.LOG_LOST: "Other software deleted messages from the store.",
+    EpochReason.LEAD_MOVED: "System messages at the start were moved out of the system prompt.",
+    EpochReason.NO_SESSION: "There is no session to resume, so a new session gets the whole context.",
+    EpochReason.UNSURE_SESSION: "A failed prompt may be in the session, so a new session begins.",
 }
 _decode_list = msgspec.json.Decoder(list[Raw]).decode
 

@@ -27,7 +27,6 @@ from contextc.compiler.past_requests import (
     load_request_layout,
 )
 from contextc.compiler.step import (
-    NEW_ENCODER,
     Compiled,
     build_included_line,
     build_left_out_line,
@@ -53,7 +52,7 @@ from contextc.inspection.line_details import (
 from contextc.inspection.prefix_break import load_compared_record
 from contextc.messages import AnyPart, Message, Usage
 from contextc.store import Store
-from contextc.store.ledger_schema import Channel, Item, LedgerRow, RowRange
+from contextc.store.ledger_schema import Channel, EpochReason, Item, LedgerRow, RowRange
 from contextc.store.message_log import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
 from contextc.store.transaction_engine import Transaction
 
@@ -238,7 +237,7 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
         shared = sum([len(each.row.items) for each in sealed])
     else:
         items, shared = list(draft.kept or ()), 0
-        if record.shared and record.why != NEW_ENCODER:
+        if record.shared and record.why != EpochReason.NEW_ENCODER:
             rows = next(
                 (n for n, (one, two) in enumerate(zip(order, sealed, strict=False)) if one is not two), len(order)
             )
@@ -330,7 +329,7 @@ def _shared(
     is_previous = before is None or before.request == record.request - 1
     if not record.why and is_previous:
         return _items(rows[: len(rows) - record.added])
-    if not record.shared or record.why == NEW_ENCODER:
+    if not record.shared or record.why == EpochReason.NEW_ENCODER:
         return 0
     if before is None:  # a fork: its first rows are its parent's
         ends = accumulate(size for *_, size in rows)

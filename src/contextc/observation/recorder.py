@@ -66,6 +66,7 @@ from contextc.store import Store, message_log
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
+    EpochReason,
     Item,
     StoredRow,
     extend_layout,
@@ -160,13 +161,12 @@ def cache_of(store: Store) -> ChannelCache:
 # ── recording ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-PARTIAL_REQUEST = "the provider has earlier messages"
 REASONS = {
-    "rewound": "rewound by the client",
-    "changed": "the client changed an earlier message",
-    "removed": "the client removed earlier messages",
-    "inserted": "the client inserted a message",
-    "compacted": "compacted by the client",
+    "rewound": EpochReason.CLIENT_REWOUND,
+    "changed": EpochReason.CLIENT_CHANGED,
+    "removed": EpochReason.CLIENT_REMOVED,
+    "inserted": EpochReason.CLIENT_INSERTED,
+    "compacted": EpochReason.CLIENT_COMPACTED,
 }
 
 
@@ -433,7 +433,15 @@ class ExchangeRecording:
         )
         if is_partial:  # the rows are a part of the conversation, so a request of our own begins anew
             state = replace(
-                state, layout=(), tokens=0, size=0, chain="", branch=0, seen=0, produced=(), lost=PARTIAL_REQUEST
+                state,
+                layout=(),
+                tokens=0,
+                size=0,
+                chain="",
+                branch=0,
+                seen=0,
+                produced=(),
+                lost=EpochReason.PARTIAL_REQUEST,
             )
         ledger.update_state(tx, known.number, known.version, state)
         ledger.write_request(
@@ -469,16 +477,16 @@ class ExchangeRecording:
     def _reason(self, before: ChannelState, head: HeadFacts, change: str) -> str:
         """Return the reason why the request does not extend the prefix of the previous one; "" if it does."""
         if not before.requests:
-            return "first request"
+            return EpochReason.FIRST_REQUEST
         if change == "compacted":
             return REASONS[change]
         old, new = before.head, head.hashes
         if old.tools != new.tools:
-            return "tools changed"
+            return EpochReason.TOOLS_CHANGED
         if old.static != new.static:
-            return "system prompt changed"
+            return EpochReason.SYSTEM_PROMPT_CHANGED
         if old.settings != new.settings:
-            return "reasoning settings changed"
+            return EpochReason.SETTINGS_CHANGED
         return REASONS.get(change, "")
 
     def _change(self, aligned: Alignment) -> str:

@@ -17,12 +17,12 @@ from contextc._file_lock import is_locked
 from contextc.models.model_info import CacheFigures
 from contextc.proxy.recorder_process import RecordedExchange
 from contextc.proxy.spool import LOCK_FILE, find_spool_folder
+from contextc.store.ledger_schema import EpochReason
 
 # ── figures of a run ──────────────────────────────────────────────────────────────────────────────────────────────────
 # The figures of a run: requests, tokens, cost, cache share, rewrite factor, and what broke the prefix.
 
 
-FIRST_REQUEST = "first request"
 READ_SHARE = 0.9
 """The share of the input that was read from the cache from which on a change has not broken the prefix."""
 
@@ -81,7 +81,7 @@ class TrafficSummary(Struct):
             self.recorded.add((done.conversation, done.channel, done.request))
             self.conversations[done.conversation] = self.conversations.get(done.conversation, 0) + 1
             is_read = done.cache_read >= READ_SHARE * done.input > 0
-            if done.why and done.why != FIRST_REQUEST and not is_read:
+            if done.why and done.why != EpochReason.FIRST_REQUEST and not is_read:
                 self.breaks[done.why] += 1
             for action in done.actions:
                 figures = self.actions.setdefault(action.rule, ActionFigures())

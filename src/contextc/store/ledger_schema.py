@@ -9,6 +9,7 @@ and its session.
 import zlib
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable
+from enum import StrEnum
 from hashlib import blake2b
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -24,6 +25,51 @@ ItemKind: TypeAlias = Literal["message", "dynamic", "update", "summary", "words"
 one; a summary; earlier messages of people, word for word; an index of what left; a notice about what was left out; a
 result that arrived after a placeholder had been sent.
 """
+
+
+class EpochReason(StrEnum):
+    """Why a request does not extend the prefix of the one before it. The values are stored in manifests."""
+
+    FIRST_REQUEST = "first request"
+    OVER_BUDGET = "over budget"
+    COMPACTED = "compaction"
+    COMPACTION_UNDONE = "compaction undone"
+    EDITED = "edited or branched away"
+    FORKED = "forked"
+    CLEARED = "cleared"
+    REDACTED = "redacted"
+    SYSTEM_PROMPT_CHANGED = "system prompt changed"
+    TOOLS_CHANGED = "tools changed"
+    SETTINGS_CHANGED = "reasoning settings changed"
+    NEW_ENCODER = "new encoder version"
+    PREVIOUS_REPLACED = "the request before it was replaced"
+    LOG_LOST = "messages that were sent are missing from the conversation"
+    PARENT_DELETED = "the conversation it was forked from was deleted"
+    LEAD_MOVED = "stored system messages keep their place"
+    CURSOR_VOID = "the conversation changed after the cursor of the session was set"
+    NO_SESSION = "no session"
+    LOST_SESSION = "the last reply came without a session"
+    UNSURE_SESSION = "an earlier prompt may be in the session"
+    PARTIAL_REQUEST = "the provider has earlier messages"
+    CLIENT_REWOUND = "rewound by the client"
+    CLIENT_CHANGED = "the client changed an earlier message"
+    CLIENT_REMOVED = "the client removed earlier messages"
+    CLIENT_INSERTED = "the client inserted a message"
+    CLIENT_COMPACTED = "compacted by the client"
+
+
+class LeftOutReason(StrEnum):
+    """Why trimming leaves a message out. The values are stored in manifests."""
+
+    TURN_CUT = "its turn was cut away"
+    STEP_CUT = "its step was cut away"
+    CALL_LEFT_OUT = "its call was left out"
+    """The text of its step, or of steps around it, is shown."""
+    CUT = "cut away"
+    TOO_LONG = "too long to be shown"
+    NO_ROOM_FOR_TRIGGER = "no room for a trigger's message"
+    SAID_ANEW = "said anew"
+    SUMMED_UP = "summed up"
 
 
 CallForm: TypeAlias = Literal["", "short", "none"]
