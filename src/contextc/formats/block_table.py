@@ -8,6 +8,7 @@ reproduce. A block without a matching part type becomes a `ProviderBlock`.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
@@ -57,7 +58,7 @@ class BlockCodec(PartEncoder):
         raise NotImplementedError
 
 
-class Field(NamedTuple):
+class Field(Struct, frozen=True):
     """A field that is mapped to an attribute of the part.
 
     `read` takes the value and the codec, `write` the part and the codec; by default the value is used as it is.
@@ -73,7 +74,7 @@ class Field(NamedTuple):
     is_held: Callable[[Any], bool] | None = None
 
 
-class Block(NamedTuple):
+class Block(Struct, frozen=True):
     """A row: the class of the part (None: a `ProviderBlock`), and the fields. A name that ends in `?` is optional.
 
     `is_sent`: a part is written as this block. `is_own`: only the provider that wrote the part can read it. `decode`
