@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from collections.abc import Generator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,15 +13,7 @@ import typer
 
 from contextc.cli.console import err, escape_at_terminal, escape_markup, pluralize, progress_bar, to_one_line
 from contextc.config import PolicyName, Settings, make_private_folder, mask_secrets, read_settings
-from contextc.errors import ContextcError, InvalidRequest, InvalidSetting, UnknownBranch, UnknownConversation
-from contextc.formats import format_names
-from contextc.interchange.open_any import detect_format, is_request_log
-from contextc.linting.request_reading import (
-    RequestFile,
-    describe_unreadable_lines,
-    detect_session_format,
-    read_requests,
-)
+from contextc.errors import ContextcError, InvalidSetting, UnknownBranch, UnknownConversation
 from contextc.store import Store, open_store
 from contextc.store.sqlite import remove_empty_store
 
@@ -170,56 +162,6 @@ def read_input(file: str) -> bytes:
             return source.read()
     except OSError as error:
         raise InvalidSetting(f"{file} cannot be read: {error.strerror}.") from error
-
-
-def load_requests(
-    file: str, format: str | None, option: str = "--format", *, data: bytes | None = None
-) -> tuple[RequestFile, str]:
-    """Return the requests in a file, and their format: the given one, or else the recognised one.
-
-    `data` is the content of the file, if it was read already.
-    """
-    data = read_input(file) if data is None else data
-    try:
-        known = format or _detect_format(data, option)
-        if not known and is_request_log(data):
-            raise InvalidSetting(
-                f"{_display_name(file)} is a log of requests, and this command needs the requests alone",
-                fix="Check the log with `contextc lint`, or import it with `contextc import`.",
-            )
-        if not known:
-            raise InvalidSetting(
-                f"{_display_name(file)}: the format cannot be recognised",
-                fix=f"Pass {option}, one of {', '.join(format_names())}.",
-            )
-        found = read_requests(data, known)
-    except InvalidRequest as error:
-        raise InvalidRequest(
-            error.problem, path=", ".join(filter(None, [_display_name(file), error.path])), fix=error.fix
-        ) from error
-    if found.unreadable_lines:
-        err.print(f"left out: {describe_unreadable_lines(found.unreadable_lines)}", soft_wrap=True)
-    return found, known
-
-
-def _detect_format(data: bytes, option: str) -> str:
-    """Return the format of a program's session, or of the requests in a file; "" if it cannot be recognised."""
-    with suppress(InvalidSetting):
-        return detect_session_format(data)
-    bodies = read_requests(data).bodies
-    try:
-        formats = {detect_format(body) for body in bodies}
-    except InvalidRequest:
-        return ""
-    if len(formats) != 1:
-        return ""
-    (found,) = formats
-    err.print(f"format: {found} (recognised; override it with {option})", soft_wrap=True)
-    return found
-
-
-def _display_name(file: str) -> str:
-    return "standard input" if file == "-" else file
 
 
 def open_private(path: str, flags: int) -> int:

@@ -1,5 +1,6 @@
-"""`contextc lint`, `fix`, `convert` and `rule`: check, repair and convert requests in files, and explain the rules."""
+"""`contextc lint`, `fix` and `convert`: check, repair and convert requests in files."""
 
+from contextlib import suppress
 from typing import Annotated, cast
 
 import typer
@@ -8,14 +9,22 @@ from rich.table import Table
 from contextc._json import JSONObject, decode_json
 from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
 from contextc.cli.explain import find_channels
-from contextc.cli.inputs import StoreOption, load_requests, open_configured_store, read_input, write_output
+from contextc.cli.inputs import StoreOption, open_configured_store, read_input, write_output
 from contextc.cli.sarif import SarifOption, SarifResult, SarifRule, conversation_uri, file_uri, make_sarif
 from contextc.compiler.past_requests import load_channel_formatter, rebuild, was_answered
-from contextc.errors import InvalidInput, InvalidSetting
-from contextc.formats.rules_docs import find_rule, list_rules, render_rule
-from contextc.interchange.open_any import recorded_requests
+from contextc.errors import InvalidInput, InvalidRequest, InvalidSetting
+from contextc.formats import format_names
+from contextc.formats.rules_docs import find_rule
+from contextc.interchange.open_any import detect_format, is_request_log, recorded_requests
 from contextc.linting import Violation, convert, fix, lint
-from contextc.linting.request_reading import layout_for, write_requests
+from contextc.linting.request_reading import (
+    RequestFile,
+    describe_unreadable_lines,
+    detect_session_format,
+    layout_for,
+    read_requests,
+    write_requests,
+)
 from contextc.store.ledger_schema import Channel
 
 MAX_VIOLATIONS = 200
@@ -149,6 +158,56 @@ def _show(where: str, violations: list[Violation]) -> None:
         out.print(f"… and {len(violations) - MAX_VIOLATIONS:,} more (--json prints all)")
 
 
+def load_requests(
+    file: str, format: str | None, option: str = "--format", *, data: bytes | None = None
+) -> tuple[RequestFile, str]:
+    """Return the requests in a file, and their format: the given one, or else the recognised one.
+
+    `data` is the content of the file, if it was read already.
+    """
+    data = read_input(file) if data is None else data
+    try:
+        known = format or _detect_format(data, option)
+        if not known and is_request_log(data):
+            raise InvalidSetting(
+                f"{_display_name(file)} is a log of requests, and this command needs the requests alone",
+                fix="Check the log with `contextc lint`, or import it with `contextc import`.",
+            )
+        if not known:
+            raise InvalidSetting(
+                f"{_display_name(file)}: the format cannot be recognised",
+                fix=f"Pass {option}, one of {', '.join(format_names())}.",
+            )
+        found = read_requests(data, known)
+    except InvalidRequest as error:
+        raise InvalidRequest(
+            error.problem, path=", ".join(filter(None, [_display_name(file), error.path])), fix=error.fix
+        ) from error
+    if found.unreadable_lines:
+        err.print(f"left out: {describe_unreadable_lines(found.unreadable_lines)}", soft_wrap=True)
+    return found, known
+
+
+def _detect_format(data: bytes, option: str) -> str:
+    """Return the format of a program's session, or of the requests in a file; "" if it cannot be recognised."""
+    with suppress(InvalidSetting):
+        return detect_session_format(data)
+    bodies = read_requests(data).bodies
+    try:
+        formats = {detect_format(body) for body in bodies}
+    except InvalidRequest:
+        return ""
+    if len(formats) != 1:
+        return ""
+    (found,) = formats
+    err.print(f"format: {found} (recognised; override it with {option})", soft_wrap=True)
+    return found
+
+
+def _display_name(file: str) -> str:
+    return "standard input" if file == "-" else file
+
+
 # ── fix ───────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # `contextc fix`: repair a request, so that its provider accepts it.
 
@@ -202,24 +261,3 @@ def convert_files(
         for warning in each.warnings:
             err.print(escape_markup(" ".join(filter(None, [requests.position_label(index), warning]))), soft_wrap=True)
     write_output(output, write_requests(made, layout_for(requests.layout, target)))
-
-
-# ── rule ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# `contextc rule`: explain a lint rule.
-
-
-def explain_rule(
-    code: Annotated[str | None, typer.Argument(help="The code of a rule, such as ANT014, or a prefix: ANT.")] = None,
-    format: Annotated[
-        str | None, typer.Option("--format", "-f", help="List the rules of this format: openai_chat, anthropic, …")
-    ] = None,
-) -> None:
-    """Explain a rule: reason, error of the provider, example, repair. Without a code: list the rules."""
-    found = list_rules(format, (code or "").upper())
-    if code is not None and (not found or found[0][1].code == code.upper()):
-        out.print(escape_markup(render_rule(find_rule(code))), soft_wrap=True)
-        return
-    table = Table("format", "code", "rule", box=None)
-    for name, rule in found:
-        table.add_row(name, rule.code, escape_markup(rule.title))
-    out.print(table)

@@ -1,0 +1,134 @@
+"""`contextc export`: write a conversation as JSON Lines, as a provider request, or its requests as HAR, LHAR, HTML."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, BinaryIO
+
+import typer
+
+from contextc.cli.console import (
+    err,
+    escape_at_terminal,
+    escape_markup,
+    format_fix,
+    progress_bar,
+)
+from contextc.cli.inputs import (
+    StoreOption,
+    open_configured_store,
+    open_private,
+    write_output,
+)
+from contextc.errors import InvalidSetting
+from contextc.formats import formatter
+from contextc.interchange import export_archive, export_lines, export_request
+from contextc.linting.request_reading import write_requests
+from contextc.sharing import build_shared_file
+from contextc.store import Store
+
+ARCHIVE_FORMATS = ("har", "lhar")
+REQUEST_FORMATS = (*ARCHIVE_FORMATS, "html")
+
+
+def run(
+    conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")] = "-",
+    format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            "-f",
+            help="Write a request of this format: openai_chat, anthropic, …; or all requests of the conversation: har,"
+            " lhar, html (default: JSON Lines).",
+        ),
+    ] = None,
+    request: Annotated[
+        str | None,
+        typer.Option("--request", help="html: only this request, by its number, or CHANNEL/NUMBER."),
+    ] = None,
+    redact: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--redact",
+            help="html: remove texts, results, files (their names), keys, tokens, mail, or the matches of a regular"
+            " expression. Repeat it for several.",
+        ),
+    ] = None,
+    store: StoreOption = None,
+) -> None:
+    """Write a conversation with all branches and media as JSON Lines, or its messages as a provider request.
+
+    With --format har or lhar, write the requests that were sent in it, with replies, times and usage. With --format
+    html, write one file that shows them in any browser, without a server and without network access.
+    """
+    if format is not None and format not in REQUEST_FORMATS:
+        _check_format(format)
+    if format != "html" and (request is not None or redact):
+        problem = f"{'--request' if request is not None else '--redact'} needs --format html"
+        raise InvalidSetting(problem, fix="Add --format html, or leave the option out.")
+    with open_configured_store(store) as handle:
+        if format == "har" or format == "lhar":
+            archive = export_archive(handle, conversation, format)
+            write_output(output, archive.data)
+            for warning in archive.warnings:
+                err.print(escape_markup(warning), soft_wrap=True)
+        elif format == "html":
+            channel, number = _parse_request(request) if request is not None else ("", None)
+            data = build_shared_file(handle, conversation, request=number, channel=channel, redact=redact or ())
+            write_output(output, data)
+        elif format is not None:
+            body, warnings = export_request(handle, conversation, format=format)
+            write_output(output, write_requests([body], "whole"))
+            for warning in warnings:
+                err.print(escape_markup(warning), soft_wrap=True)
+        elif output == "-":
+            try:
+                _write(handle, conversation, sys.stdout.buffer, escape_at_terminal)
+            except BrokenPipeError:  # the reader closed the pipe, which is not an error
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return
+        else:
+            _write_file(handle, conversation, output)
+    if output != "-":
+        err.print(f"wrote [bold]{escape_markup(output)}[/]")
+
+
+def _check_format(format: str) -> None:
+    """Raise InvalidSetting for an unknown format. The error lists the formats of archives, too."""
+    try:
+        formatter(format)
+    except InvalidSetting as error:
+        if error.case != "format":
+            raise
+        raise InvalidSetting(error.problem, fix=format_fix(format, REQUEST_FORMATS)) from None
+
+
+def _parse_request(text: str) -> tuple[str, int]:
+    """Return the channel ("" if it is not named) and the number of a request."""
+    channel, _, number = text.rpartition("/")
+    if not number.isdecimal():
+        raise InvalidSetting(f"--request must be a number or CHANNEL/NUMBER, got {text!r}.")
+    return channel, int(number)
+
+
+def _write_file(store: Store, conversation: str, output: str) -> None:
+    partial = f"{output}.part"  # so that the target file is always complete
+    try:
+        with open(partial, "wb", opener=open_private) as target:
+            _write(store, conversation, target)
+        os.replace(partial, output)
+    except OSError as error:
+        raise InvalidSetting(f"{output} cannot be written: {error.strerror}.") from error
+    finally:
+        if os.path.exists(partial):
+            os.remove(partial)
+
+
+def _write(
+    store: Store, conversation: str, target: BinaryIO, change: Callable[[bytes], bytes] = lambda line: line
+) -> None:
+    with progress_bar("exporting") as report:
+        for line in export_lines(store, conversation, report):
+            target.write(change(line) + b"\n")
+        target.flush()

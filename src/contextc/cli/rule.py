@@ -1,0 +1,26 @@
+"""`contextc rule`: explain a lint rule."""
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from contextc.cli.console import escape_markup, out
+from contextc.formats.rules_docs import find_rule, list_rules, render_rule
+
+
+def run(
+    code: Annotated[str | None, typer.Argument(help="The code of a rule, such as ANT014, or a prefix: ANT.")] = None,
+    format: Annotated[
+        str | None, typer.Option("--format", "-f", help="List the rules of this format: openai_chat, anthropic, …")
+    ] = None,
+) -> None:
+    """Explain a rule: reason, error of the provider, example, repair. Without a code: list the rules."""
+    found = list_rules(format, (code or "").upper())
+    if code is not None and (not found or found[0][1].code == code.upper()):
+        out.print(escape_markup(render_rule(find_rule(code))), soft_wrap=True)
+        return
+    table = Table("format", "code", "rule", box=None)
+    for name, rule in found:
+        table.add_row(name, rule.code, escape_markup(rule.title))
+    out.print(table)
