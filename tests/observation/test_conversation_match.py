@@ -9,6 +9,7 @@ import contextc as cc
 from contextc.errors import UnknownConversation
 from contextc.inspection.request_timeline import load_sub_agents
 from contextc.observation import ObservedRequest
+from contextc.observation.conversation_finder import FIRST_BATCH, NEXT_BATCHES
 from tests.observation.test_observe import answer, chat, texts
 
 Wire = dict[str, Any]
@@ -455,3 +456,16 @@ def test_a_rewind_or_a_redaction_here_is_no_content_of_our_own(store: cc.Store) 
         by_name(store, "a")
         change()
         assert by_name(store, "a", "!", "b").conversation == "x"
+
+
+@pytest.mark.parametrize(("longer", "lookups"), [(1, 1), (FIRST_BATCH + NEXT_BATCHES + 1, 3)])
+def test_a_long_request_finds_what_it_continues_in_few_lookups(longer: int, lookups: int) -> None:
+    """Its beginnings are looked up many at a time, not one statement for each message."""
+    said = [f"{index}" for index in range(FIRST_BATCH + NEXT_BATCHES + 2)]
+    asked: list[str] = []
+    memory: Any
+    with cc.open_store("memory:") as store:
+        first, memory = see(store, *said[:-longer], reply=said[-longer]), store
+        memory._connection.set_trace_callback(asked.append)
+        assert see(store, *said, reply="done").conversation == first.conversation
+    assert len([sql for sql in asked if sql.startswith("SELECT DISTINCT key")]) == lookups

@@ -9,7 +9,7 @@ ones; otherwise the client rewrote its history. The parent of a sub-agent is the
 the sub-agent's task. A conversation with content of our own is never continued: a linked one takes what belongs to it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
 from itertools import count
 from typing import Literal, NamedTuple, TypeAlias, cast
@@ -43,6 +43,8 @@ from contextc.store.transaction_engine import Transaction
 
 Kind: TypeAlias = Literal["main", "agent", "side"]
 MAX_CANDIDATES = 64
+FIRST_BATCH, NEXT_BATCHES = 8, 500
+"""The numbers of keys that are looked up in one statement."""
 KEY_BYTES = 16
 OWN_CONTENT = "own"
 """The kind of the key that marks a conversation with content of our own."""
@@ -77,6 +79,25 @@ def make_key(kind: str, *values: str | bytes) -> bytes:
 def content_key(key: bytes, group: str) -> bytes:
     """Return the stored form of the key of a conversation's content, within a group of conversations."""
     return make_key("content", group, key)
+
+
+def find_known_beginnings(tx: Transaction, keys: Sequence[bytes], group: str) -> Iterator[tuple[int, bytes]]:
+    """Yield the index and the stored key of each beginning of a request that an earlier request had, longest first.
+
+    Many are looked up in one statement. Most requests continue one that is a few elements shorter.
+    """
+    end, size = len(keys), FIRST_BATCH
+    while end:
+        start = max(0, end - size)
+        stored = [content_key(each, group) for each in keys[start:end]]
+        marks = ", ".join("?" * len(stored))
+        known = {
+            bytes(key) for (key,) in tx.rows(f"SELECT DISTINCT key FROM observed_key WHERE key IN ({marks})", *stored)
+        }
+        for index in range(end - 1, start - 1, -1):
+            if stored[index - start] in known:
+                yield index, stored[index - start]
+        end, size = start, NEXT_BATCHES
 
 
 def find_by_key(tx: Transaction, key: bytes, model: str = "") -> list[tuple[int, str, int]]:
@@ -279,8 +300,8 @@ def match_content(
     a client that repeats a failed request of a conversation goes on with it.
     """
     rewound: tuple[str, int] | None = None
-    for index in range(len(keys) - 1, -1, -1):
-        known = find_by_key(tx, content_key(keys[index], group), model)
+    for index, key in find_known_beginnings(tx, keys, group):
+        known = find_by_key(tx, key, model)
         if prefers is not None and len({each[0] for each in known}) > 1:
             known.sort(key=lambda each: not prefers(tx, each[1]))
         for number, name, place in known:
@@ -584,10 +605,8 @@ class ConversationFinder:
 
     def _extends(self, tx: Transaction, place: int) -> bool:
         """Return True if the request contains all messages of an earlier request, and more."""
-        keys = self.given.parsed.keys[:-1]
-        return any(
-            where == place for key in reversed(keys) for *_, where in find_by_key(tx, content_key(key, self.group))
-        )
+        known = find_known_beginnings(tx, self.given.parsed.keys[:-1], self.group)
+        return any(where == place for _, key in known for *_, where in find_by_key(tx, key))
 
     def _continues(self, tx: Transaction, record: RequestRecord, index: int) -> bool:
         """Return True if the elements from an index on begin with the reply of a request."""
