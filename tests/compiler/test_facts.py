@@ -3,7 +3,7 @@
 import pytest
 
 import contextc as cc
-from contextc.compiler.facts import find_facts, rank_facts
+from contextc.compiler.facts import find_facts, list_facts, rank_facts
 
 
 @pytest.mark.parametrize(
@@ -131,8 +131,19 @@ def test_no_entry_has_a_credential_beside_its_fact(text: str) -> None:
     assert "abc12345" not in entries
 
 
-def test_a_text_is_examined_again_if_it_has_changed() -> None:
-    """Facts of long texts are remembered; a redacted message has none of them."""
+def test_mentions_in_a_text_are_found_again_if_it_has_changed() -> None:
+    """Mentions in long texts are remembered; a redacted message has none of them."""
     long = "word " * 100
-    assert find_facts(f"{long} ORD-5512") == find_facts(f"{long} ORD-5512") == ["ORD-5512"]
-    assert find_facts(f"{long} ORD-5513") == ["ORD-5513"]
+    for name in ("ORD-5512", "ORD-5512", "ORD-5513"):
+        assert shown(cc.tool_result("1", "read", f"{long} {name}")) == [name]
+
+
+def test_each_fact_has_the_number_of_the_last_text_with_it() -> None:
+    texts = ["ORD-5512 took 30 s", "", "see ORD-5512, on 3 May 2026", "TypeError: no int"]
+    expected = {"ORD-5512": 2, "30 s": 0, "3 May 2026": 2, "2026": 2, "TypeError": 3, "TypeError: no int": 3}
+    assert list_facts(texts) == expected
+
+
+def test_what_last_had_the_name_of_a_credential_is_no_fact() -> None:
+    assert list_facts(["PRJ-4512 is open", "key: PRJ-4512"]) == {}
+    assert list_facts(["key: PRJ-4512", "PRJ-4512 is open"]) == {"PRJ-4512": 1}

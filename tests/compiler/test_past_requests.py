@@ -182,7 +182,7 @@ def test_requests_after_a_redacted_system_message_are_built_again(shared_address
         compiler = cc.MessageCompiler(store, PROVIDERS[0])
         step(store, compiler, "one")
         store.reset("demo")
-        secret = store.append("demo", cc.system("customer 4711 is angry"))
+        secret = store.append("demo", cc.system("customer Quibble is angry"))
         step(store, compiler, "two")
         (other if is_other else store).redact("demo", secret.uid)
         step(store, compiler, "three")
@@ -190,18 +190,18 @@ def test_requests_after_a_redacted_system_message_are_built_again(shared_address
         assert [b"You are a coder." in compiler.rebuild("demo", number) for number in (1, 3, 4)] == [True] * 3
         with pytest.raises(cc.errors.InvalidInput, match="redacted since"):
             compiler.rebuild("demo", 2)
-        assert find_secrets(store, {"text": "4711"}) == {}
+        assert find_secrets(store, {"text": "Quibble"}) == {}
 
 
 def test_a_system_message_leaves_prompts_of_branches_that_were_left(store: cc.Store) -> None:
     """Guarantee 2.8: a prompt is searched for the text, whatever the conversation begins with now."""
     compiler = cc.MessageCompiler(store, PROVIDERS[0])
-    secret = store.append("demo", cc.system("customer 4711 is angry"))
+    secret = store.append("demo", cc.system("customer Quibble is angry"))
     step(store, compiler, "one")
     store.rewind("demo", 0)
     step(store, compiler, "two")
     store.redact("demo", secret)
-    assert find_secrets(store, {"text": "4711"}) == {}
+    assert find_secrets(store, {"text": "Quibble"}) == {}
     step(store, compiler, "three")
     assert [len(compiler.rebuild("demo", number)) > 0 for number in (2, 3)] == [True, True]
 
@@ -209,11 +209,11 @@ def test_a_system_message_leaves_prompts_of_branches_that_were_left(store: cc.St
 def test_a_system_message_redacted_while_the_model_answers_is_not_stored(store: cc.Store) -> None:
     """Guarantee 2.8: its prompt was not stored yet, so nothing showed that it had changed."""
     compiler = cc.MessageCompiler(store, PROVIDERS[0])
-    store.extend("demo", [cc.system("customer 4711 is angry"), cc.user("hi")])
+    store.extend("demo", [cc.system("customer Quibble is angry"), cc.user("hi")])
     compiled = compiler.compile("demo")
     compiler.begin(compiled)
     store.redact("demo", 1)
     with pytest.raises(cc.errors.StaleCompile, match="redacted"):
         compiler.commit(compiled, cc.assistant("ok"))
-    compiler.abort(compiled, "refused: customer 4711 is angry")
-    assert find_secrets(store, {"text": "4711"}) == {}
+    compiler.abort(compiled, "refused: customer Quibble is angry")
+    assert find_secrets(store, {"text": "Quibble"}) == {}

@@ -20,7 +20,7 @@ from contextc._json import fix_surrogates, is_valid_text
 from contextc.compiler import ledger
 from contextc.compiler.agent_view import UNNAMED_AUTHOR
 from contextc.compiler.draft import CompilerOptions, Draft, list_blob_names, render_item, write_text_files
-from contextc.compiler.facts import Receipt, examine, find_points, list_facts, list_texts, rank_facts
+from contextc.compiler.facts import Receipt, examine, find_points, list_facts, rank_facts
 from contextc.compiler.step import Compiled
 from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting, StoreCorrupt, describe_error
 from contextc.events import CompactionFinished
@@ -464,13 +464,12 @@ def run_compaction_steps(
     shown = [
         _with_files(store, draft, item, render_item(item, messages.get(item.place), fetchable=False)) for item in items
     ]
-    sources = dict(draft.summary.sources) if draft.summary is not None else {}
-    for item, message in zip(items, shown, strict=True):
-        sources |= {fact: item.place for text in list_texts(message) for fact in list_facts(text)}
     humans, opening = _state(draft, messages, planned.anchor & SEQ_MASK)
     most = max_summary_tokens(draft.options, current.provider.model, available, planned.tokens)
     count, todos = draft.counter.count_system, store.todos(current.channel.conversation, draft.agent)
     points = find_points(shown, planned.previous, [each.text for each in todos if each.state != "done"])
+    sources = dict(draft.summary.sources) if draft.summary is not None else {}
+    sources |= {fact: items[number].place for fact, number in points.sources.items()}
 
     def examined(text: str) -> CheckedSummary:
         """Return a summary with its tokens, and with the receipt of the request that would follow it."""
@@ -506,7 +505,7 @@ def run_compaction_steps(
         made, seen = digest, UNSET
         if digest.fault or waits:  # there is time for another attempt
             return None
-    carried = [*made.receipt.lost, *list_facts(made.summary.text)]
+    carried = [*made.receipt.lost, *list_facts([made.summary.text])]
     sources = {fact: sources[fact] for fact in carried if fact in sources}
     if made.receipt.lost:  # the index names it first
         made = checked(made.summary._replace(missing=made.receipt.lost, sources=sources))

@@ -3,7 +3,7 @@
 No model is involved, and no language is assumed. A fact is a word that natural language does not have: it contains
 digits, slashes, an underscore, a dot between letters, or a capital after a small letter. The text after the name of an
 error is a fact, too. What looks like a credential is not. The time is in proportion to the text, and small: every word
-is examined once, however often it occurs, and a text that was examined lately is not examined again.
+is examined once, however often it occurs.
 
     The deploy of ORD-5512 failed: src/pay/api.py returned 503 after 30 s.
     ORD-5512, src/pay/api.py, 503, 30 s
@@ -14,14 +14,15 @@ long listing does not displace all others. What people wrote, what the model too
 """
 
 import re
+from bisect import bisect
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import chain
+from itertools import accumulate, chain
 from math import log2
 from threading import Lock
-from typing import Generic, NamedTuple, TypeVar, cast
+from typing import NamedTuple, cast
 
 from msgspec import Struct
 
@@ -31,22 +32,24 @@ from contextc.messages import Message
 
 _WORD = re.compile(r"[\w./\\:@#%$€£¥+~=&?,-]+|\n")
 _NUMBER = re.compile(r"[$€£¥+-]?\d+(?:[.,:]\d+)*[%€$£¥]?")
-_MEASURE = re.compile(
-    r"\d(?<![\w.,-]\d)\d*+(?:[.,]\d++)*+ (?:[mµn]?s|min|h|d|[kKMGT]i?B|B|[kMG]?Hz|[mk]?V|m?A|[kMG]?W|[kMG]?Wh"
+_DATE = (
+    r"\d?+(?:\.|er|st|nd|rd|th)?+(?: [^\W\d_]{2}(?= ))?+ [^\W\d_]{3,12}+(?: [^\W\d_]{2}(?= ))?+,?+ \d{4}(?!\w)"
+    r"|\d?+(?:st|nd|rd|th)?+, \d{4}(?!\w)"
+)
+"""After the first digit of a day: a month in words and a year, in most languages; or a year after "May 3"."""
+_MEASURE = (
+    r"(?<![.,-][0-9])\d*+(?:[.,]\d++)*+ (?:[mµn]?s|min|h|d|[kKMGT]i?B|B|[kMG]?Hz|[mk]?V|m?A|[kMG]?W|[kMG]?Wh"
     r"|[kcm]?m|[km]?g|m?l|px|pt|°[CF]|[kMG]?bps|rpm|[A-Z]{3})(?!\w)"
 )
-_DATE = re.compile(
-    r"\d(?<!\w\d)\d?+(?:\.|er|st|nd|rd|th)?+(?: [^\W\d_]{2}(?= ))?+ [^\W\d_]{3,12}+"
-    r"(?: [^\W\d_]{2}(?= ))?+,?+ \d{4}(?!\w)"
-    r"|\d(?<!\w\d)\d?+(?:st|nd|rd|th)?+, \d{4}(?!\w)"
-)
-"""A day, a month in words and a year, in most languages; or a day and a year after the name of a month."""
+_SPACED_FIGURE = re.compile(rf"[0-9](?<!\w[0-9])(?:(?P<date>{_DATE})|{_MEASURE})")
 _MORE_DIGITS = re.compile(r"(?: \d[\d.,:/-]*+){1,4}+")
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3031-\ua4cf\uac00-\ud7ff\uf900-\ufaff"
 """Letters of languages that are written without spaces."""
 _UNSPACED_SIGNS = "\u3000-\u3004\u3008-\u3030\uff00-\uffef"
 _NO_SPACES = re.compile(f"[{_UNSPACED}{_UNSPACED_SIGNS}]+")
 _WITH_NEIGHBOURS = re.compile(f"([{_UNSPACED}]{{0,2}})([^{_UNSPACED}{_UNSPACED_SIGNS}]+)([{_UNSPACED}]{{0,2}})")
+_SIMPLE_FACT = re.compile(r"(?=[^\d]*\d)[\w/#@$%][\w./:@#%$+~=&?\\-]{1,198}[\w/#@$%]")
+"""A fact with a digit that is a token as it stands, and no figure of two signs."""
 _CAMEL = re.compile(r"[a-z][A-Z]")
 _LETTER = re.compile(r"[^\W\d_]")
 _VARIABLE = re.compile(r"(?<![\da-f])[\da-f]{4,}+(?:-[\da-f]{4,}+)++|(?<![A-Za-z])[A-Za-z]*+\d[A-Za-z\d]*+")
@@ -57,7 +60,8 @@ _ERROR_WORDS = (
     *("ошибка", "помилка", "σφάλμα", "خطأ", "שגיאה", "त्रुटि", "kesalahan", "오류"),
 )
 """The end of the name of an error, in common languages. The text after it and a colon is a fact."""
-_UNSPACED_ERROR = re.compile("(?:错误|錯誤|エラー|오류)[:\uff1a]\\s*[^\n\u3002\uff01\uff1f]{2,80}")
+_UNSPACED_ERRORS = ("错误", "錯誤", "エラー", "오류")
+_UNSPACED_ERROR = re.compile(f"(?:{'|'.join(_UNSPACED_ERRORS)})[:\uff1a]\\s*[^\n\u3002\uff01\uff1f]{{2,80}}")
 _SENTENCE_END = re.compile(r"[.!?;](?:\s|$)|[\n\u3002\uff01\uff1f]")
 _AFTER_SIGN = re.compile(r"[^\w:=]{0,4}[:=][^\w:=]{0,6}([^\s\"']{1,200})")
 _AFTER_SPACE = re.compile(r"\s[^\w:=]{0,6}([^\s\"']{1,200})")
@@ -113,13 +117,42 @@ class _Word(NamedTuple):
 
 
 def find_facts(text: str) -> list[str]:
-    """Return the facts in a text, each once."""
-    return without_credentials(list_facts(text))
+    """Return the facts in a text, each once, without what looks like a credential."""
+    return without_credentials(list_facts([text]))
 
 
-def list_facts(text: str) -> tuple[str, ...]:
-    """Return the facts in a text, each once, and words that only look like one: some may be credentials."""
-    return _facts_of_texts.get(text)
+def list_facts(texts: Iterable[str]) -> dict[str, int]:
+    """Return the facts in texts, each with the number of the last text that has it. Those that look like a credential
+    are among them, but for those which have a name such as `password` there.
+    """
+    given = list(texts)
+    tokens: dict[str, int] = {}
+    for number, text in enumerate(given):
+        if text:
+            tokens.update(dict.fromkeys((text if text.isascii() else _NO_SPACES.sub(" ", text)).split(), number))
+    whole, ends = "\n".join(given), [*accumulate([len(text) + 1 for text in given])]
+    facts = {figure: bisect(ends, at) for at, figure, _ in _iter_spaced_figures(whole)}
+    for token, number in tokens.items():
+        if not (token.isalpha() and (token[1:].islower() or token.isupper())):
+            for fact in (token,) if _SIMPLE_FACT.fullmatch(token) else _split_token(token):
+                if facts.get(fact, -1) < number:
+                    facts[fact] = number
+    names = "\n".join(tokens).lower()
+    secrets: dict[int, set[str]] = {}
+    for at, word in _iter_secrets(whole, [name for name in _SECRET_NAMES if name in names]):
+        number = bisect(ends, at)
+        secrets.setdefault(number, set()).add(word)
+        for fact in _split_token(word):
+            if facts.get(fact) == number:
+                del facts[fact]
+    error_names = [*(name for name in _ERROR_WORDS if name in names), *(() if whole.isascii() else _UNSPACED_ERRORS)]
+    errors: dict[str, int] = {}
+    for number, text in enumerate(given) if error_names else ():
+        small = text.lower()
+        if any([name in small for name in error_names]):
+            found = _iter_error_texts(text, secrets.get(number, ()))
+            errors.update({error: number for error, is_error in found if is_error})
+    return errors | facts
 
 
 def list_texts(message: Message) -> list[str]:
@@ -223,25 +256,21 @@ def _cost_of_length(text: str) -> float:
 # ── texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-T = TypeVar("T")
+class _MentionCache:
+    """Remembers the mentions in the latest long texts, by a digest of them, but not the texts."""
 
-
-class _TextCache(Generic[T]):
-    """Remembers what was found in the latest long texts, by a digest of them, but not the texts."""
-
-    def __init__(self, find: Callable[[str], tuple[T, ...]]) -> None:
-        self._find = find
-        self._known: dict[bytes, tuple[T, ...]] = {}
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Mention, ...]] = {}
         self._size = 0
         self._lock = Lock()
 
-    def get(self, text: str) -> tuple[T, ...]:
+    def get(self, text: str) -> tuple[Mention, ...]:
         if len(text) < MIN_CACHED:
-            return self._find(text)
+            return _find_mentions(text)
         key = blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()
         found = self._known.get(key)
         if found is None:
-            found = self._find(text)
+            found = _find_mentions(text)
             with self._lock:
                 if key not in self._known:
                     self._known[key] = found
@@ -251,55 +280,46 @@ class _TextCache(Generic[T]):
         return found
 
 
-def _find_facts(text: str) -> tuple[str, ...]:
-    words = dict.fromkeys(chain.from_iterable(map(_split_token, dict.fromkeys(text.split()))))
-    secrets = _find_secrets(text)
-    facts = dict.fromkeys([error for error, is_error in _error_texts(text, words, secrets) if is_error])
-    facts |= dict.fromkeys(_MEASURE.findall(text)) | dict.fromkeys(_find_dates(text))
-    found = [each.fact for word in words for each in _split(word) if word not in secrets]
-    return tuple(facts | dict.fromkeys(found))
+_mentions_of_texts = _MentionCache()
 
 
 def _find_mentions(text: str) -> tuple[Mention, ...]:
-    words, secrets = _WORD.findall(text), _find_secrets(text)
+    words, secrets = _WORD.findall(text), {word for _, word in _iter_secrets(text, _SECRET_NAMES)}
     first = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
     found = [
         Mention(error, error, _shape(error.partition(": ")[0]), COST_OF_ERROR + _cost_of_length(error))
-        for error, _ in _error_texts(text, dict.fromkeys(words), secrets)
+        for error, _ in _iter_error_texts(text, secrets)
     ]
     found += [
         Mention(name, name, "Name Name", COST_OF_NAME)
         for word, at in first.items()
         if word[0].isupper() and (name := _name_at(words, at))
     ]
-    found += [Mention(date, date, "date", 0.0) for date in dict.fromkeys(_find_dates(text))]
+    dates = dict.fromkeys([figure for _, figure, is_date in _iter_spaced_figures(text) if is_date])
+    found += [Mention(date, date, "date", 0.0) for date in dates]
     places = sorted([(at, word) for word, at in first.items() if _split(word) and word not in secrets])
     found += [_mention(each, words, at, secrets) for at, word in places for each in _split(word)]
     return tuple(_choose_mentions(found, text))
 
 
 def _split_token(token: str) -> tuple[str, ...]:
-    """Return the words of a text without spaces."""
-    return _split_short_token(token) if len(token) <= MAX_LENGTH else tuple(_WORD.findall(token))
+    """Return the facts in a text without spaces."""
+    return (_split_short_token if len(token) <= MAX_LENGTH else _split_short_token.__wrapped__)(token)
 
 
 @lru_cache(maxsize=CACHED_WORDS)
 def _split_short_token(token: str) -> tuple[str, ...]:
-    return tuple(_WORD.findall(token))
+    return tuple([each.fact for word in _WORD.findall(token) for each in _split(word)])
 
 
-_facts_of_texts, _mentions_of_texts = _TextCache(_find_facts), _TextCache(_find_mentions)
-
-
-def _find_dates(text: str) -> list[str]:
-    dates: list[str] = []
-    for found in _DATE.finditer(text):
-        start = found.start()
-        if found[0][:-6].isalnum() and start > 1 and text[start - 1] == " ":  # "3, 2026": the month is before it
+def _iter_spaced_figures(text: str) -> Iterator[tuple[int, str, bool]]:
+    """Yield the place of each date and each figure with a unit, its text, and True for a date."""
+    for found in _SPACED_FIGURE.finditer(text):
+        start, is_date = found.start(), found["date"] is not None
+        if is_date and found[0][:-6].isalnum() and start > 1 and text[start - 1] == " ":  # "3, 2026" after a month
             start = max(text.rfind(" ", 0, start - 1), text.rfind("\n", 0, start - 1)) + 1
-        if found.end() - start <= MAX_LABEL + MAX_UNIT:
-            dates.append(text[start : found.end()])
-    return dates
+        if not is_date or found.end() - start <= MAX_LABEL + MAX_UNIT:
+            yield start, text[start : found.end()], is_date
 
 
 def _choose_mentions(mentions: list[Mention], text: str) -> list[Mention]:
@@ -317,7 +337,7 @@ def _choose_mentions(mentions: list[Mention], text: str) -> list[Mention]:
     return [each for each in chosen if each.shown in allowed]
 
 
-def _mention(word: _Word, words: list[str], at: int, secrets: frozenset[str]) -> Mention:
+def _mention(word: _Word, words: list[str], at: int, secrets: Container[str]) -> Mention:
     """Return a fact as it is shown: a figure with the word before it, and with its unit."""
     shape, cost, is_figure = _describe(word.fact)
     if not is_figure:
@@ -349,27 +369,31 @@ def _name_at(words: list[str], at: int) -> str:
     return " ".join(words[at:end]).rstrip(_AROUND) if end - at > 1 else ""
 
 
-def _error_texts(text: str, words: Iterable[str], secrets: frozenset[str]) -> Iterator[tuple[str, bool]]:
+def _iter_error_texts(text: str, secrets: Iterable[str]) -> Iterator[tuple[str, bool]]:
     """Yield what follows the name of an error, or a code and a colon, to the end of the sentence; True for a name."""
-    for word in [word for word in words if word[-1] == ":" and len(word) >= MIN_LABEL][:MAX_LABELS]:
-        is_number = _NUMBER.fullmatch(word[:-1]) is not None
-        is_error = word[:-1].lower().endswith(_ERROR_WORDS)
-        if not (is_number or is_error or _is_code(word[:-1])):
+    at, labels = 0, set[str]()
+    for before in text.split(": ")[:-1]:
+        at += len(before) + 2
+        if not before[-1:].isalnum():  # such as the name of a field of JSON
             continue
-        start = text.find(f"{word} ")
-        rest = text[start + len(word) + 1 : start + len(word) + 1 + MAX_ERROR] if start >= 0 else ""
-        if is_number:
-            before = (text[max(0, start - MAX_LABEL) : max(0, start)].split(" ") or [""])[-2:-1]
-            label = before[0] if before and before[0].isalpha() else ""
-            is_error = label.lower().endswith(_ERROR_WORDS)
-            if not (is_error or label.isupper()):
-                continue
-            word = f"{label} {word}"
-        end = _SENTENCE_END.search(rest)
-        rest = rest[: end.start()] if end else rest
+        label = _WORD.findall(before.rsplit(None, 1)[-1])[-1]
+        if len(label) + 1 < MIN_LABEL or label in labels:
+            continue
+        labels.add(label)
+        if len(labels) > MAX_LABELS:
+            break
+        name = label
+        if is_number := _NUMBER.fullmatch(label) is not None:
+            name = (before[-MAX_LABEL - len(label) :].split(" ")[-2:-1] or [""])[0]
+            label = f"{name} {label}"
+        is_error = name.lower().endswith(_ERROR_WORDS)
+        if not (is_error or (name.isupper() and name.isalpha() if is_number else _is_code(label))):
+            continue
+        rest = text[at : at + MAX_ERROR]
+        rest = rest[: end.start()] if (end := _SENTENCE_END.search(rest)) else rest
         if _LETTER.search(rest) and not any([secret in rest for secret in secrets]):
-            yield f"{word} {rest.strip()}", is_error
-    if not text.isascii():
+            yield f"{label}: {rest.strip()}", is_error
+    if not text.isascii() and any([name in text for name in _UNSPACED_ERRORS]):
         yield from [(found, True) for found in _UNSPACED_ERROR.findall(text)]
 
 
@@ -419,20 +443,17 @@ def _is_fact(word: str) -> bool:
     return len(word) > 3 and ("." in word or word[0] == "#")
 
 
-def _find_secrets(text: str) -> frozenset[str]:
-    """Return the words that follow a name such as `password:`."""
+def _iter_secrets(text: str, names: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield the words that follow a name such as `password:`, with its place."""
     small = text.lower()
     if len(small) != len(text):  # a letter became two
         small = text
-    found: set[str] = set()
-    for name, pattern in _SECRET_NAMES.items():
+    for name in names:
         at = small.find(name)
         while at >= 0:
-            at += len(name)
-            if (secret := pattern.match(text, at)) is not None:
-                found.update(_WORD.findall(secret[1]))
-            at = small.find(name, at)
-    return frozenset(found)
+            if (secret := _SECRET_NAMES[name].match(text, at + len(name))) is not None:
+                yield from [(at, word) for word in _WORD.findall(secret[1])]
+            at = small.find(name, at + len(name))
 
 
 def without_credentials(facts: Iterable[str]) -> list[str]:
@@ -466,7 +487,7 @@ MAX_LISTED, MAX_DESCRIBED = 50, 12
 MAX_ARGUMENT = 200
 MIN_SENTENCE, MAX_SENTENCE, MAX_SENTENCES = 6, 200, 400
 _TAG = re.compile(r"</?[a-z-]+>")
-_POINT_END = re.compile(r"\n+|(?<=[.!?])\s+|(?<=[\u3002\uff01\uff1f])")
+_POINT_END = re.compile(r"[.!?](?=\s)|[\u3002\uff01\uff1f]")
 
 
 class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -507,38 +528,46 @@ class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Points(Struct, frozen=True, kw_only=True):
-    """The points that must not be lost of the messages that a summary replaces."""
+    """The points that must not be lost of the messages that a summary replaces, the latest first.
+
+    `sources` has the number of the last message with each fact; facts of the summary before them have none.
+    """
 
     todos: tuple[str, ...]
     sentences: tuple[str, ...]
     facts: tuple[str, ...]
     results: tuple[str, ...]
+    sources: dict[str, int]
 
 
 def find_points(messages: Sequence[Message], previous: str | None, todos: Iterable[str]) -> Points:
-    """Find the points in messages, and in the summary before them. The latest come first."""
-    texts, results, sentences = list[str](), list[str](), list[str]()
-    for message in reversed(messages):
-        texts.append(message.text)
-        results += [result.text for result in message.tool_results]
-        if message.role == "user":
-            sentences += _sentences(message.text)
+    """Find the points in messages, and in the summary before them."""
+    texts, results = [_TAG.sub(" ", previous or "")], [""]
+    for message in messages:
+        own, others = [message.text], [result.text for result in message.tool_results]
         for argument in [text for call in message.tool_calls for text in iter_texts(call.arguments)]:
-            (texts if len(argument) <= MAX_ARGUMENT else results).append(argument)
-    texts.append(_TAG.sub(" ", previous or ""))
-    facts = dict.fromkeys([fact for text in texts for fact in list_facts(text)])
+            (own if len(argument) <= MAX_ARGUMENT else others).append(argument)
+        texts.append("\n".join(own))
+        results.append("\n".join(others))
+    sentences: dict[str, None] = {}
+    for message in reversed(messages):
+        if message.role == "user" and len(sentences) < MAX_SENTENCES:
+            sentences.update(dict.fromkeys(_sentences(message.text)))
+    facts, in_results = list_facts(texts), list_facts(results)
+    last = in_results | {fact: max(number, in_results.get(fact, 0)) for fact, number in facts.items()}
     return Points(
         todos=tuple([_one_line(each) for each in todos]),
-        sentences=tuple(dict.fromkeys(sentences))[:MAX_SENTENCES],
-        facts=tuple(facts),
-        results=tuple({fact: None for text in results for fact in list_facts(text) if fact not in facts}),
+        sentences=tuple(sentences)[:MAX_SENTENCES],
+        facts=tuple(sorted(facts, key=facts.__getitem__, reverse=True)),
+        results=tuple(sorted(in_results.keys() - facts.keys(), key=in_results.__getitem__, reverse=True)),
+        sources={fact: number - 1 for fact, number in last.items() if number},
     )
 
 
 def examine(points: Points, shown: JSON) -> Receipt:
     """Return which of the points are in the texts of a request, at any depth of a JSON value."""
     texts = list(iter_texts(shown))
-    facts = {fact for text in texts for fact in list_facts(text)}
+    facts = list_facts(texts)
     whole = _one_line(" ".join(texts)) if points.todos or points.sentences else ""
     unsaid = [each for each in points.sentences if each not in whole]
     unknown = [fact for fact in points.facts if fact not in facts]
@@ -567,7 +596,7 @@ def describe_receipt(receipt: Receipt) -> str:
 
 
 def _sentences(text: str) -> list[str]:
-    found = [_one_line(each)[:MAX_SENTENCE] for each in _POINT_END.split(text)]
+    found = [_one_line(each)[:MAX_SENTENCE] for each in _POINT_END.sub(r"\g<0>\n", text).split("\n")]
     return [each for each in found if len(each) >= MIN_SENTENCE]
 
 

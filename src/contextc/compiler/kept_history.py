@@ -42,6 +42,7 @@ MIN_INDEX = 40
 MAX_MISSES = 20
 """Number of entries that may be too long for the rest of the index, before it ends."""
 SENTENCE_LENGTH = 200
+_AROUND_WORDS = ".,:;!?()[]{}<>\"'`*"
 _SENTENCE = re.compile("[^.!?\u3002\uff01\uff1f\n]++[.!?\u3002\uff01\uff1f\n]*+")
 
 
@@ -141,10 +142,15 @@ class KeptHistory:
             if self.is_said(where) and where not in kept
             for text in [_shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)]
         )
-        known, whole = {fact for text in shown for fact in list_facts(text)}, "\n".join(shown)
+        known, whole = list_facts(shown), "\n".join(shown)
+        words = _list_words(whole)
         misses = 0
         for fact in chain(facts, people):
-            if fact.text in known or ((" " in fact.text or fact.text.isalpha()) and fact.text in whole):
+            if fact.text in known or (
+                (" " in fact.text or fact.text.isalpha())
+                and (not fact.text.isascii() or _list_words(fact.text) <= words)
+                and fact.text in whole
+            ):
                 continue
             place, text = fact.place, escaped_line(fact.shown)
             tokens = count(f", {text}" if place in kept else f"\n{result_id(place & SEQ_MASK, 1)}: {text}")
@@ -181,6 +187,10 @@ class KeptHistory:
 
 def _seq(place: int) -> int:
     return place & SEQ_MASK
+
+
+def _list_words(text: str) -> set[str]:
+    return {word.strip(_AROUND_WORDS) for word in {*text.split()}}
 
 
 def _shorten(text: str, most: int) -> str:
