@@ -1,9 +1,11 @@
 """A PostgreSQL store that counts what its connections exchange with the server, from the trace of libpq."""
 
+import ctypes
 import os
 import re
 import tempfile
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import psycopg
@@ -45,6 +47,7 @@ class CountedPostgres(PostgresStore):
         return connection
 
     def reset_traffic(self) -> None:
+        flush_traces()
         for path in self._traces:
             os.truncate(path, 0)
 
@@ -66,20 +69,30 @@ class CountedPostgres(PostgresStore):
             received=sizes["B"],
         )
 
+    def has_ended_transaction_with(self, text: str) -> bool:
+        """Return True if a transaction with this text in a statement was begun and ended since the last reset."""
+        return any("ReadyForQuery\t I" in said.partition(text)[2] for said in self._read_traces())
+
     def messages(self) -> list[tuple[str, int, str, str]]:
         """Return all messages since the last reset: direction (F to the server, B from it), size, kind, content."""
-        found: list[tuple[str, int, str, str]] = []
-        for path in self._traces:
-            with open(path, encoding="utf-8", errors="replace") as file:
-                text = file.read().lstrip("\0")  # the trace continues where it was before it was emptied
-            found += [(way, int(size), kind, rest) for way, size, kind, rest in MESSAGE.findall(text)]
-        return found
+        found = [match for said in self._read_traces() for match in MESSAGE.findall(said)]
+        return [(way, int(size), kind, rest) for way, size, kind, rest in found]
+
+    def _read_traces(self) -> list[str]:
+        """Return the trace of each connection. It continues where it was before it was emptied."""
+        flush_traces()
+        return [Path(path).read_text(encoding="utf-8", errors="replace").lstrip("\0") for path in self._traces]
 
     def close(self) -> None:
         super().close()
         for path in self._traces:
             os.unlink(path)
         self._traces = []
+
+
+def flush_traces() -> None:
+    """Write what libpq has buffered. It keeps the answers to the last request until the next one."""
+    ctypes.CDLL(None).fflush(None)
 
 
 def open_counted(address: str) -> CountedPostgres:

@@ -20,8 +20,12 @@ ENDLESS = 86_400.0
 
 @pytest.fixture(autouse=True)
 def no_timers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write nothing because time has passed: no batches of a reply that arrives slowly, no renewals of leases."""
+    """Send nothing because time has passed: no batches of a reply that arrives slowly, no renewals of leases, and no
+    polls for events of other processes. A turn on a busy machine would send a poll every quarter of a second: a query
+    that behind a pooler has its own BEGIN, settings and COMMIT, possibly on a second connection.
+    """
     monkeypatch.setattr("contextc.executor.model_call.FIRST_BATCH_SECONDS", ENDLESS)
+    monkeypatch.setattr("contextc.executor.event_hub.POLL_SECONDS", ENDLESS)
 
 
 def traffic_of_turn(store: CountedPostgres, conversation: str, steps: int) -> Traffic:
@@ -40,29 +44,32 @@ def traffic_of_turn(store: CountedPostgres, conversation: str, steps: int) -> Tr
     return store.traffic()
 
 
+def warm_up(store: CountedPostgres) -> None:
+    """Connect, prepare what every turn repeats, and wait until the thread that polls has looked for triggers once."""
+    traffic_of_turn(store, "first", 2)
+    while not store.has_ended_transaction_with("pg_trigger"):
+        pass
+
+
 def test_a_turn_takes_few_statements_and_round_trips(postgres_address: str) -> None:
     """A turn of two steps and one tool took 178 statements in 16 transactions, with 156 round trips."""
     with open_counted(postgres_address) as store:
-        traffic_of_turn(store, "first", 2)  # connects, and prepares what every turn repeats
-        # On a busy machine two threads may need a connection at once. The least of three turns has the usual number.
-        short = min([traffic_of_turn(store, f"new-{number}", 2) for number in range(3)])
-        again = min([traffic_of_turn(store, "new-0", 2) for _ in range(3)])
-        long = traffic_of_turn(store, "new-0", 10)
-    for each in (short, again):  # a reply may be stored in one transaction more, if its thread has to wait
-        assert each.statements <= 72
-        assert each.transactions <= 16
-        assert each.round_trips <= 36
-    assert (long.statements - again.statements) / 8 <= 24  # each further step, with its tool
-    assert (long.round_trips - again.round_trips) / 8 <= 12
+        warm_up(store)
+        short = traffic_of_turn(store, "new", 2)
+        again = traffic_of_turn(store, "new", 2)
+        long = traffic_of_turn(store, "new", 10)
+    assert short[:3] == (69, 14, 34)
+    assert again[:3] == (64, 14, 29)
+    assert (long.statements - again.statements) / 8 <= 8  # each further step, with its tool
+    assert (long.round_trips - again.round_trips) / 8 <= 4
 
 
 def test_a_turn_behind_a_pooler_takes_as_few_round_trips_for_its_writes(pooled_address: str) -> None:
     """Every transaction begins with its settings. A read of one query has its own BEGIN and COMMIT."""
     with open_counted(pooled_address) as store:
-        traffic_of_turn(store, "first", 2)
-        short = min([traffic_of_turn(store, f"new-{number}", 2) for number in range(3)])
-    assert short.statements <= 98
-    assert short.round_trips <= 36
+        warm_up(store)
+        short = traffic_of_turn(store, "new", 2)
+    assert short[:3] == (93, 14, 34)
 
 
 def test_reads_of_one_statement_need_no_transaction(postgres_address: str) -> None:
