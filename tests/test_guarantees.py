@@ -10,6 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guarantees.md"
 SUFFIXES = {".py", ".md", ".js", ".mjs", ".html", ".css", ".sql", ".toml"}
+CASES = Path("tests", "data", "cases")
 NUMBER = r"\d+(?:\.\d+[a-z]?)?"
 CITATION = re.compile(rf"\bGuarantees? ({NUMBER}(?:(?:, and |, | and | to ){NUMBER})*)")
 UNPUBLISHED = re.compile(r"\b(?:SPEC|WIRE|FOUND)(?:\.md|:? §?[A-Z]?\d)|\bFIELD[-]BUGS\b|\b(?:by|as|of|in) SPEC\b")
@@ -20,7 +21,8 @@ def read_files() -> Iterator[tuple[Path, str]]:
     for folder in ("tests", "src", "docs"):
         for path in sorted((ROOT / folder).rglob("*")):
             inside = path.relative_to(ROOT)
-            if path.suffix in SUFFIXES and not {"data", "golden", "node_modules"} & set(inside.parts):
+            written = path.suffix in SUFFIXES and not {"data", "golden", "node_modules"} & set(inside.parts)
+            if written or inside.parent == CASES:
                 yield inside, re.sub(r"\s*\n\s*(?:# )?", " ", path.read_text())
 
 

@@ -7,9 +7,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING_TEXT, Request, split_segments
+from contextc.formats.base import Request, split_segments
 from contextc.formats.bedrock import BedrockFormatter
-from contextc.formats.bedrock.codec import EMPTY_ERROR_TEXT, PLACEHOLDER_TOOL, encode_tool
+from contextc.formats.bedrock.codec import PLACEHOLDER_TOOL, encode_tool
 from contextc.linting import convert, fix, lint
 from contextc.messages import (
     Media,
@@ -25,8 +25,8 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.tools.definitions import NativeTool, Tool
-from tests.formats.bedrock_samples import EVENTS, POINT, REPLY, REQUEST
+from contextc.tools.definitions import Tool
+from tests.formats.bedrock_samples import EVENTS, POINT, REPLY
 from tests.formats.known import problems
 from tests.formats.traffic import accepted, transcripts
 
@@ -111,59 +111,12 @@ def content_of(*history: Message) -> list[JSONObject]:
     return [block for message in BEDROCK.format(history) for block in message["content"]]
 
 
-def test_a_whole_request() -> None:
-    """Guarantees 10.1 to 10.4: the complete body."""
-    tools = (
-        Tool(name="weather", description="Says it.", parameters={"type": "object"}, strict=True),
-        NativeTool(provider="bedrock", data={"systemTool": {"name": "nova_grounding"}}),
-        NativeTool(provider="google", data={"googleSearch": {}}),
-    )
-    settings: JSONObject = {"toolConfig": {"toolChoice": {"any": {}}}, "inferenceConfig": {"maxTokens": 9}}
-    body = body_of(*HISTORY, system=system("Be brief."), tools=tools, settings=settings)
-    assert body == {
-        "inferenceConfig": {"maxTokens": 9},
-        "system": [{"text": "Be brief."}],
-        "toolConfig": {
-            "tools": [
-                {
-                    "toolSpec": {
-                        "name": "weather",
-                        "description": "Says it.",
-                        "inputSchema": {"json": {"type": "object"}},
-                        "strict": True,
-                    }
-                },
-                {"systemTool": {"name": "nova_grounding"}},
-            ],
-            "toolChoice": {"any": {}},
-        },
-        "messages": MESSAGES,
-    }
-    assert lint(body, format="bedrock") == []
-    assert problems("bedrock", body) == []
-
-
 def test_segments_make_the_same_request() -> None:
     """Guarantee 10.1."""
     encoded = [
         BEDROCK.encode(segment) for segment in split_segments(pair_tool_calls(HISTORY, unique_ids=True).messages)
     ]
     assert BEDROCK.join(encoded) == MESSAGES
-
-
-def test_a_system_message_keeps_its_role_where_the_model_takes_it() -> None:
-    """Guarantee 10.3: after a user's message, and before the reply."""
-    between = BedrockFormatter(system_between=True)
-    wire = between.format([user("hi"), system("Be brief."), assistant("Hello."), system("Be long."), user("And?")])
-    assert [message["role"] for message in wire] == ["user", "system", "assistant", "user"]
-    assert wire[1]["content"] == [{"text": "Be brief."}]
-    assert wire[3]["content"][0]["text"] == "<system-reminder>\nBe long.\n</system-reminder>"
-    assert lint(wire, format="bedrock") == []
-
-
-def test_the_first_message_has_the_role_user() -> None:
-    """Claude takes it otherwise, others do not."""
-    assert BEDROCK.format([assistant("Hello."), user("hi")])[0] == {"role": "user", "content": [{"text": OPENING_TEXT}]}
 
 
 def test_the_arguments_are_boto3s_own() -> None:
@@ -191,34 +144,6 @@ def test_a_history_that_has_outlived_its_tools_names_one() -> None:
     assert "toolConfig" not in body_of(user("hi"), settings={"toolConfig": {"toolChoice": {"auto": {}}}})
     assert BEDROCK.decode_request(body).tools == ()
     assert "tools" not in convert(body, source="bedrock", target="anthropic")
-
-
-def test_results_are_never_empty_where_that_is_refused() -> None:
-    """An error has a text; an empty result is an empty text, which is accepted."""
-    calls = assistant(tool_calls=[tool_call("a", "f", "{}"), tool_call("b", "f", "{}")])
-    wire = BEDROCK.format([user("hi"), calls, tool_result("a", "f", None), tool_result("b", "f", "", is_error=True)])
-    assert wire[2]["content"] == [
-        {"toolResult": {"toolUseId": "a", "content": [{"text": ""}]}},
-        {"toolResult": {"toolUseId": "b", "content": [{"text": EMPTY_ERROR_TEXT}], "status": "error"}},
-    ]
-    results = [part for message in BEDROCK.decode_request(wire).messages for part in message.tool_results]
-    assert [(result.text, result.is_error) for result in results] == [("", False), ("", True)]
-
-
-def test_reasoning_goes_back_to_its_provider_and_only_signed() -> None:
-    """Guarantee 2.4: unsigned reasoning is not required, and some models refuse it."""
-    thoughts = [
-        Reasoning(text="signed", signature="s", provider="bedrock"),
-        Reasoning(text="plain", provider="bedrock"),
-        Reasoning(text="other", signature="s", provider="anthropic"),
-        Reasoning(data="cmVk", provider="bedrock"),
-    ]
-    wire = BEDROCK.format([user("hi"), assistant([*thoughts, "Hello."])])
-    assert wire[1]["content"] == [
-        {"reasoningContent": {"reasoningText": {"text": "signed", "signature": "s"}}},
-        {"reasoningContent": {"redactedContent": "cmVk"}},
-        {"text": "Hello."},
-    ]
 
 
 CLAUDE, NOVA = "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "amazon.nova-pro-v1:0"
@@ -298,28 +223,6 @@ def test_an_empty_tool_description_is_omitted() -> None:
     assert again == [{"toolSpec": {"name": "f", "inputSchema": {"json": {"type": "object"}}}}]
 
 
-def test_a_request_of_anybodys_making_comes_back_the_same() -> None:
-    """Guarantee 10.5: cache points, guarded text, citations, Amazon's own tools, white space before a cache point."""
-    request = BEDROCK.decode_request(json.loads(json.dumps(REQUEST)))
-    assert BEDROCK.encode_request(request) == REQUEST
-    assert lint(REQUEST, format="bedrock") == []
-    assert problems("bedrock", REQUEST) == []
-    assert request.system is not None
-    assert [part.text for part in request.system.parts if isinstance(part, Text)] == ["Be brief.", "Be kind."]
-    first, second, third, fourth = request.messages
-    assert (first.text, second.text) == ("Is it so?\nWell?", "It is.")
-    assert [call.id for call in second.tool_calls] == ["a:1", "b"]
-    assert [result.text for result in third.tool_results] == ['{"n":1}', ""]
-    assert isinstance(fourth.parts[0], Media)
-
-
-def test_a_cache_point_is_not_content_in_other_formats() -> None:
-    """Guarantee 10.3: the omission is reported."""
-    made = convert(REQUEST, source="bedrock", target="openai_chat")
-    assert "cachePoint" not in json.dumps(made)
-    assert "left out: `cachePoint`, in 4 places" in made.warnings
-
-
 @pytest.mark.parametrize("exchange", accepted("bedrock"), ids=lambda exchange: exchange.case)
 def test_recorded_requests_come_back_the_same(exchange: object) -> None:
     """Guarantee 10.5: also where a conversation begins with the assistant."""
@@ -338,40 +241,6 @@ def test_cache_points_are_set_and_taken_out() -> None:
     head: JSONObject = {"system": [{"text": "a"}], "toolConfig": {"tools": [{}]}, "messages": []}
     assert BEDROCK.with_head_breakpoint(head) == {**head, "system": [{"text": "a"}, POINT]}
     assert BEDROCK.with_head_breakpoint({"toolConfig": {"tools": [{}]}}) == {"toolConfig": {"tools": [{}]}}
-
-
-def test_settings_in_its_own_words() -> None:
-    """Guarantee 10.1: and warmer than 1 is not taken."""
-    body: JSONObject = {
-        "max_completion_tokens": 9,
-        "temperature": 1.7,
-        "top_p": 0.5,
-        "stop": ["END"],
-        "reasoning_effort": "minimal",
-        "service_tier": "auto",
-        "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}},
-        "tool_choice": "none",
-        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
-        "messages": [{"role": "user", "content": "hi"}],
-    }
-    made = convert(body, source="openai_chat", target="bedrock")
-    assert {name: made[name] for name in ("inferenceConfig", "outputConfig")} == {
-        "inferenceConfig": {"temperature": 1.0, "maxTokens": 9, "topP": 0.5, "stopSequences": ["END"]},
-        "outputConfig": {
-            "effort": "low",
-            "textFormat": {
-                "type": "json_schema",
-                "structure": {"jsonSchema": {"schema": '{"type":"object"}', "name": "x"}},
-            },
-        },
-    }
-    assert problems("bedrock", made) == []
-    assert made.warnings == [
-        "changed: the setting `temperature`, which bedrock represents differently",
-        "left out: the setting `service_tier`, which bedrock does not take as `auto`",
-        "changed: the setting `effort` (`reasoning_effort`), which bedrock represents differently",
-        "left out: the setting `tool_choice`, which bedrock does not take as `none`",
-    ]
 
 
 def test_tools_are_known_by_their_shape() -> None:

@@ -4,20 +4,17 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.bedrock.codec import DOCUMENT_TEXT, find_documents
+from contextc.formats.bedrock.codec import find_documents
 from contextc.linting import lint
 from contextc.messages import (
     Media,
     Message,
     Text,
     assistant,
-    tool_call,
-    tool_result,
     user,
 )
 from tests.formats.bedrock_samples import REPLY
-from tests.formats.known import problems
-from tests.formats.test_bedrock import BEDROCK, CLAUDE, content_of
+from tests.formats.test_bedrock import BEDROCK, CLAUDE
 
 
 def document(name: str | None = None, data: bytes = b"%PDF") -> Media:
@@ -26,28 +23,6 @@ def document(name: str | None = None, data: bytes = b"%PDF") -> Media:
 
 def names(wire: list[JSONObject]) -> list[str]:
     return [block["document"]["name"] for message in wire for block in message["content"] if "document" in block]
-
-
-def test_a_document_is_always_sent_with_a_text() -> None:
-    """The service: "A text block must be included when using documents."; ours is not read back as a message text."""
-    wire = BEDROCK.format([user(document("a.pdf"))])
-    assert [next(iter(block)) for block in wire[0]["content"]] == ["document", "text"]
-    assert wire[0]["content"][1] == {"text": DOCUMENT_TEXT}
-    (message,) = BEDROCK.decode_request(wire).messages
-    assert [type(part) for part in message.parts] == [Media]
-    assert BEDROCK.format([message]) == wire
-    assert lint(wire, format="bedrock") == []
-
-
-def test_documents_have_names_that_bedrock_takes_and_each_its_own() -> None:
-    """litellm#29418: the same file twice in a conversation, or two files of one name."""
-    said = [user(["a", document("my_report (v2).pdf"), document("my_report (v2).pdf", b"%PDF-2")])]
-    wire = BEDROCK.format([*said, assistant("ok"), user(["b", document("my_report (v2).pdf")]), *said])
-    assert names(wire)[0].startswith("my report (v2) pdf ")
-    assert len(set(names(wire))) == 5
-    assert lint(wire, format="bedrock") == []
-    assert problems("bedrock", wire) == []
-    assert names(BEDROCK.format(BEDROCK.decode_request(wire).messages)) == names(wire)
 
 
 def test_a_document_keeps_its_name_whatever_comes_after_it() -> None:
@@ -94,16 +69,3 @@ def test_documents_with_the_same_name_get_distinct_names_when_compiled_in_sequen
     store.append("demo", user("And?"))
     fresh = cc.MessageCompiler(store, spec).compile("demo").params["messages"]
     assert [each["document"]["name"] for message in fresh for each in find_documents(message["content"])] == found
-
-
-def test_media_stand_where_bedrock_takes_them() -> None:
-    """The user's; an assistant's is described, and so is sound in a result."""
-    sound, picture = Media(mime_type="audio/wav", data=b"RIFF"), Media(mime_type="image/png", data=b"\x89PNG")
-    blocks = content_of(
-        user(["Hear", sound]),
-        assistant(["Look", picture], tool_calls=[tool_call("a", "f", "{}")]),
-        tool_result("a", "f", [sound]),
-    )
-    assert blocks[1] == {"audio": {"format": "wav", "source": {"bytes": "UklGRg=="}}}
-    assert blocks[3] == {"text": "[image: image/png; not shown]"}
-    assert blocks[5]["toolResult"]["content"] == [{"text": "[audio: audio/wav; not shown]"}]

@@ -10,38 +10,11 @@ from contextc.messages import (
     Reasoning,
     Text,
     ToolCall,
-    Usage,
-    tool_result,
     user,
 )
-from tests.formats.bedrock_samples import EVENTS, REPLY, REQUEST
+from tests.formats.bedrock_samples import EVENTS, REPLY
 
 BEDROCK = BedrockFormatter()
-
-
-def test_a_reply_is_read() -> None:
-    """Input tokens are those beside the cache; what type a call is of, no request may say."""
-    message = BEDROCK.decode_reply(REPLY)
-    assert message.usage == Usage(input=155, output=7, cache_read=100, cache_write=50)
-    assert (message.text, message.finish) == ("Let me look.", "tool_calls")
-    assert message.parts[0] == Reasoning(text="Hm.", signature="c2ln", provider="bedrock")
-    assert message.parts[2] == ToolCall(id="tooluse_1", name="look", arguments={"b": 1})
-
-
-@pytest.mark.parametrize(
-    ("reason", "finish"),
-    [
-        ("end_turn", "stop"),
-        ("stop_sequence", "stop"),
-        ("max_tokens", "length"),
-        ("model_context_window_exceeded", "length"),
-        ("guardrail_intervened", "content_filter"),
-        ("content_filtered", "content_filter"),
-        ("malformed_tool_use", "malformed_tool_use"),
-    ],
-)
-def test_why_a_reply_ended(reason: str, finish: str) -> None:
-    assert BEDROCK.decode_reply({**REPLY, "stopReason": reason}).finish == finish
 
 
 def test_a_stream_is_the_same_reply() -> None:
@@ -99,15 +72,6 @@ def test_a_call_without_an_id_or_a_beginning_is_kept(
     assert reader.message() == BEDROCK.decode_stream(events)
 
 
-def test_a_whole_reply_may_lack_as_much() -> None:
-    content: list[JSONObject] = [{"toolUse": {"name": "look", "input": {"b": 1}}}, {"toolUse": {}}]
-    calls = BEDROCK.decode_reply({**REPLY, "output": {"message": {"content": content}}}).tool_calls
-    assert [(call.id, call.name, call.arguments) for call in calls] == [
-        ("call_0", "look", {"b": 1}),
-        ("call_1", "unknown", {}),
-    ]
-
-
 @pytest.mark.parametrize("odd", [None, 3, "x", [], {}, {"delta": 3}, {"delta": {"text": None, "toolUse": 3}}])
 @pytest.mark.parametrize("name", ["contentBlockStart", "contentBlockDelta", "messageStop", "metadata", "odd"])
 def test_odd_events_break_nothing(name: str, odd: object) -> None:
@@ -132,21 +96,3 @@ def test_a_picture_of_a_stream_keeps_its_bytes() -> None:
         wire = BEDROCK.format([user("hi"), said, user("And?")])
         assert wire[1]["content"][0]["text"].startswith("[image: ")
         assert lint(wire, format="bedrock") == []
-
-
-def test_citations_of_a_stream_stay_with_their_text() -> None:
-    delta = [{"text": "It is."}, {"citation": {"title": "Doc 1"}}]
-    events: list[JSONObject] = [{"contentBlockDelta": {"contentBlockIndex": 0, "delta": each}} for each in delta]
-    message = BEDROCK.decode_stream([*events, {"messageStop": {"stopReason": "end_turn"}}])
-    assert message.text == "It is."
-    assert BEDROCK.format([user("hi"), message])[1]["content"] == [REQUEST["messages"][1]["content"][1]]
-
-
-@pytest.mark.parametrize("blank", ["", " ", "\n"])
-def test_blank_text_of_a_reply_is_not_sent_back(blank: str) -> None:
-    """A model reports it before a call, and every later request would be refused."""
-    call: JSONObject = {"toolUse": {"toolUseId": "a", "name": "look", "input": {}}}
-    reply: JSONObject = {**REPLY, "output": {"message": {"role": "assistant", "content": [{"text": blank}, call]}}}
-    wire = BEDROCK.format([user("hi"), BEDROCK.decode_reply(reply), tool_result("a", "look", "1")])
-    assert wire[1]["content"] == [call]
-    assert lint(wire, format="bedrock") == []

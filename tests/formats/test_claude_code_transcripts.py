@@ -87,53 +87,6 @@ def test_a_real_transcript_breaks_no_rule_and_converts_to_every_format(name: str
     assert [each for each in made.warnings if "reasoning" not in each] == []
 
 
-def linked(*lines: tuple[str, str | None, JSONObject]) -> list[JSONObject]:
-    return [{**line, "uuid": name, "parentUuid": parent} for name, parent, line in lines]
-
-
-def test_an_abandoned_branch_is_left_out() -> None:
-    """Guarantee 9.8: a session that was forked at an earlier message."""
-    lines = linked(
-        ("1", None, user("hi")),
-        ("2", "1", assistant(text("Hello."))),
-        ("3", "2", user("Wrong.")),
-        ("4", "3", assistant(text("Never said."))),
-        ("5", "2", user("Right.")),
-        ("6", "5", assistant(text("Yes."))),
-    )
-    assert read(lines) == ["user: hi", "assistant: Hello.", "user: Right.", "assistant: Yes."]
-
-
-def test_blocks_behind_the_place_that_was_gone_back_to_are_left_out() -> None:
-    """Guarantee 9.8: only where a result follows are there blocks beside the way."""
-    said: JSONObject = {"role": "assistant", "id": "msg_1"}
-    lines = linked(
-        ("1", None, user("hi")),
-        ("2", "1", {"type": "assistant", "message": {**said, "content": [text("Hello.")]}}),
-        ("3", "2", {"type": "assistant", "message": {**said, "content": [text("And more.")]}}),
-        ("4", "2", user("Stop.")),
-    )
-    assert read(lines) == ["user: hi", "assistant: Hello.", "user: Stop."]
-
-
-def test_lines_of_subagents_and_of_the_program_are_left_out() -> None:
-    lines = [
-        user("hi"),
-        assistant(text("Aside."), isSidechain=True),
-        assistant(text("Of an agent."), parent_tool_use_id="toolu_1"),
-        user("Continue.", isMeta=True),
-        {"type": "assistant", "message": {"role": "assistant", "model": "<synthetic>", "content": [text("No.")]}},
-        assistant(text("Hello.")),
-    ]
-    assert read(lines) == ["user: hi", "assistant: Hello."]
-
-
-def test_a_circle_and_a_missing_parent_end_the_way_back() -> None:
-    """Guarantee 15.1: a damaged file is read as far as it goes."""
-    assert read(linked(("1", "2", user("a")), ("2", "1", user("b")))) == ["user: a", "user: b"]
-    assert read(linked(("2", "gone", user("b")))) == ["user: b"]
-
-
 HISTORY = [user([text("hi")]), assistant(use("a"), use("b")), user([result("a"), result("b")])]
 
 

@@ -244,12 +244,6 @@ def test_our_notes_are_not_codex_events() -> None:
     assert (reader.notes, len(deltas), reader.finished) == (["brought back"], 1, True)
 
 
-def test_a_turn_that_came_whole_is_read_as_well() -> None:
-    """What `thread/read` returns of a turn."""
-    turn: JSONObject = {"id": "n1", "status": "completed", "items": [said("hi"), called(), answer("Rain.")]}
-    assert (FORM.decode_reply(turn).text, FORM.decode_reply(turn).finish) == ("Rain.", "stop")
-
-
 def test_the_lines_of_exec_are_read_like_notifications() -> None:
     """Its usage is that of the whole thread, and is not taken."""
     reader, _ = read(lines("exec"))

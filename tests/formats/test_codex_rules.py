@@ -6,11 +6,8 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.messages import SYNTHETIC_RESULTS
 from tests.formats.codex_samples import FORM, SAMPLES, answer, called, lines, ran, said
 from tests.formats.known import problems
-
-THREAD = "01a1dfae-c98f-7581-8000-c4b760b71211"
 
 
 def codes(body: JSONObject | list[JSONObject]) -> list[tuple[str, str]]:
@@ -33,13 +30,6 @@ def test_all_real_codex_output_converts_to_every_format(name: str) -> None:
         made = cc.convert(lines(name), source="codex", target=target)
         assert len(made) == 0 or cc.lint(made, format=target) == []
         assert problems(target, made) == []
-
-
-@pytest.mark.parametrize("content", [5, "text", {"type": "text"}])
-def test_the_content_of_a_hook_prompt_is_not_read(content: object) -> None:
-    """Guarantee 10.6: Codex has no such field, so its value may be anything."""
-    item = {"type": "hookPrompt", "id": "h1", "fragments": [{"hookRunId": "1", "text": "Hi."}], "content": content}
-    assert codes([item]) == []
 
 
 BROKEN: list[tuple[str, JSONObject, str]] = [
@@ -78,76 +68,6 @@ def test_an_item_with_an_invalid_shape_is_reported_and_fixed(item: JSONObject, m
     fixed, _ = cc.fix([item, answer("ok", "2")], format="codex")
     assert cc.lint(fixed, format="codex") == []
     assert problems("codex", fixed) == []
-
-
-@pytest.mark.parametrize("name", ["contentItems", "changes", "fragments", "commandActions", "summary", "result"])
-@pytest.mark.parametrize("item", [said("hi"), answer("hi"), {"type": "plan", "id": "1", "text": "x"}])
-def test_a_field_of_another_kind_is_not_read(item: JSONObject, name: str) -> None:
-    """Guarantee 10.6: it is neither a finding nor a failure."""
-    assert cc.lint([{**item, name: True}], format="codex") == cc.lint([item], format="codex")
-
-
-@pytest.mark.parametrize("item", [said("hi"), answer("hi"), called(), ran()], ids=lambda item: item["type"])
-@pytest.mark.parametrize("name", ["", None])
-def test_an_item_without_an_id_is_named_and_gets_one(item: JSONObject, name: str | None) -> None:
-    """Guarantee 10.6: deltas and approvals are distinguished by it."""
-    nameless = {**item, "id": name} if name is not None else {key: each for key, each in item.items() if key != "id"}
-    assert codes([nameless]) == [("COD002", "[0]")]
-    fixed, _ = cc.fix([nameless], format="codex")
-    assert fixed[0]["id"]
-    assert {**fixed[0], "id": item["id"]} == item
-
-
-@pytest.mark.parametrize("name", ["thread_1", "", "01a1dfae", THREAD[:-1], 7])
-def test_a_thread_id_that_is_not_a_uuid_is_reported_and_dropped(name: object) -> None:
-    """`codex exec resume` begins a new thread with it, and says nothing."""
-    body: JSONObject = {"threadId": name, "items": [said("hi")]}
-    assert codes(body) == [("COD003", "threadId")]
-    assert cc.fix(body, format="codex")[0] == {"items": [said("hi")]}
-    assert codes({"threadId": THREAD, "items": [said("hi")]}) == []
-
-
-@pytest.mark.parametrize(
-    "item",
-    [
-        called("inProgress"),
-        ran("inProgress", None),
-        {"type": "fileChange", "id": "f", "status": "inProgress", "changes": []},
-        {"type": "mcpToolCall", "id": "m", "status": "inProgress", "server": "s", "tool": "t", "arguments": {}},
-    ],
-    ids=lambda item: item["type"],
-)
-def test_a_call_that_still_runs_though_the_thread_has_gone_on_is_named_and_answered(item: JSONObject) -> None:
-    """Guarantee 5.3: a crash leaves it so, and imported so it would have no result."""
-    assert codes([item, said("and?")]) == [("COD004", "[0]")]
-    fixed, _ = cc.fix([item, said("and?")], format="codex")
-    assert (fixed[0]["status"], fixed[0]["type"]) == ("failed", item["type"])
-    assert problems("codex", fixed) == []
-    (_, answered, _) = FORM.decode_request(fixed).messages
-    assert answered.tool_results[0].text in (SYNTHETIC_RESULTS["interrupted"], "failed")
-
-
-def test_a_call_that_runs_at_the_end_or_beside_others_is_sound() -> None:
-    """A turn that is going on looks so."""
-    assert codes([said("hi"), called("inProgress")]) == []
-    assert codes([said("hi"), called("inProgress", "a"), called("completed", "b")]) == []
-    assert codes([called("inProgress", "a"), called("completed", "b"), answer("ok")]) == [("COD004", "[0]")]
-
-
-def test_messages_of_other_apis_become_items() -> None:
-    """Guarantee 10.6: what was meant."""
-    mixed: list[JSONObject] = [
-        {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": [{"type": "text", "text": "Hello."}]},
-        {"type": "command_execution", "id": "item_1", "command": "ls", "aggregated_output": "", "status": "completed"},
-    ]
-    fixed, _ = cc.fix(mixed, format="codex")
-    assert cc.lint(fixed, format="codex") == []
-    assert [(item["type"], item.get("text"), item.get("command")) for item in fixed] == [
-        ("userMessage", None, None),
-        ("agentMessage", "Hello.", None),
-        ("commandExecution", None, "ls"),
-    ]
 
 
 def test_the_file_on_disk_is_read_as_the_api_request() -> None:

@@ -10,7 +10,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats import formatter
 from contextc.messages import SYNTHETIC_RESULTS
-from tests.formats.field import IN_TWO, USE, call, codes, every_format, outline, result, sent, sound
+from tests.formats.field import IN_TWO, call, codes, every_format, outline, result, sent, sound
 from tests.formats.known import PARTIAL, having, known
 
 
@@ -68,10 +68,6 @@ def test_a_result_whose_approved_call_was_never_stored_is_left_out_alone(name: s
     ]
 
 
-ASKED: JSONObject = {"type": "tool-approval-request", "approvalId": "ok1", "toolCallId": "a"}
-CALL: JSONObject = {"type": "tool-call", "toolCallId": "a", "toolName": "look", "input": {}}
-
-
 def interface(state: str, **fields: object) -> list[JSONObject]:
     """Return a client's history with a user message while a call is in this state."""
     part = {"type": "tool-look", "toolCallId": "a", "state": state, **fields}
@@ -100,74 +96,12 @@ def test_a_call_that_a_page_left_open_goes_out_with_a_result(name: str, state: s
     assert found == ["hi", "call a", f"result a: {SYNTHETIC_RESULTS['interrupted']}", "never mind"]
 
 
-def test_an_unanswered_approval_is_reported_and_fixed() -> None:
-    """vercel/ai#18451; Guarantee 10.6: AI_MissingToolResultsError on every later request."""
-    broken: list[JSONObject] = [
-        {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": [CALL, ASKED]},
-        {"role": "user", "content": "never mind"},
-    ]
-    assert codes("vercel", broken) == ["VER011"]
-    output = {"type": "error-text", "value": SYNTHETIC_RESULTS["interrupted"]}
-    made_up = {"type": "tool-result", "toolCallId": "a", "toolName": "look", "output": output}
-    fixed, _ = cc.fix(broken, format="vercel")
-    assert fixed == [*broken[:2], {"role": "tool", "content": [made_up]}, broken[2]]
-    sound("vercel", fixed)
-
-
-def test_a_call_without_input_is_reported_and_fixed() -> None:
-    """vercel/ai#14349; Guarantee 10.6."""
-    whole = sent("vercel", [cc.user("hi"), cc.assistant(tool_calls=[call("a")]), result("a")])
-    bare = {key: value for key, value in CALL.items() if key != "input"}
-    broken: list[JSONObject] = [whole[0], {"role": "assistant", "content": [bare]}, whole[2]]
-    assert codes("vercel", broken)[0] == "VER004"
-    assert cc.fix(broken, format="vercel")[0] == whole
-
-
-@pytest.mark.parametrize("blank", ["", " ", "\n\t", "\u3000"])
-def test_blank_blocks_are_neither_sent_nor_replaced(blank: str) -> None:
-    """hermes-agent#69512; Guarantee 10.4: Anthropic refuses a blank block, and a blank placeholder as well."""
-    history = [
-        cc.user([cc.Text("hi"), cc.Text(blank)]),
-        cc.assistant([cc.Text(blank), call("a")]),
-        cc.tool_result("a", "look", [cc.Text(blank)]),
-        cc.assistant(cc.Text(blank)),
-        cc.system(cc.Text(blank)),
-        cc.user("go on"),
-    ]
-    assert sent("anthropic", history) == [
-        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
-        {"role": "assistant", "content": [USE]},
-        {
-            "role": "user",
-            "content": [
-                {"type": "tool_result", "tool_use_id": "a", "content": []},
-                {"type": "text", "text": "go on"},
-            ],
-        },
-    ]
-
-
 @every_format
 @pytest.mark.parametrize("blank", ["", " ", "\n\t"])
 def test_a_blank_reply_makes_no_unsound_request(name: str, blank: str) -> None:
     """hermes-agent#69512; Guarantees 2.2, 10.4."""
     wire = sent(name, [cc.user("hi"), cc.assistant(cc.Text(blank)), cc.user("go on")])
     assert [line for line in outline(name, wire) if line.strip()] == ["hi", "go on"]
-
-
-def test_a_blank_block_is_reported_and_fixed() -> None:
-    """hermes-agent#69512; Guarantee 10.6."""
-    answer = {"type": "tool_result", "tool_use_id": "a", "content": "1"}
-    broken: list[JSONObject] = [
-        {"role": "user", "content": "hi"},
-        {"role": "assistant", "content": [{"type": "text", "text": " "}, USE]},
-        {"role": "user", "content": [answer]},
-    ]
-    assert codes("anthropic", broken) == ["ANT005"]
-    fixed, _ = cc.fix(broken, format="anthropic")
-    assert [message["content"] for message in fixed[1:]] == [[USE], [answer]]
-    sound("anthropic", fixed)
 
 
 @every_format
@@ -206,24 +140,6 @@ def test_a_reminder_before_a_result_is_reported_and_fixed(name: str) -> None:
     fixed, _ = cc.fix(broken, format=name)
     sound(name, fixed)
     assert outline(name, fixed) == ["hi", "call a", "result a: print(1)", "Be quick."]
-
-
-@pytest.mark.parametrize("ended", [False, True], ids=["aborted", "max_tokens"])
-def test_an_anthropic_stream_cut_in_the_arguments_gives_a_call_that_can_be_sent(ended: bool) -> None:
-    """Guarantee 2.3, pi#5538, vercel/ai#10638."""
-    block: JSONObject = {"type": "tool_use", "id": "a", "name": "look", "input": {}}
-    stream: list[JSONObject] = [
-        {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": {}}},
-        {"type": "content_block_start", "index": 0, "content_block": block},
-        {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": PARTIAL}},
-    ]
-    if ended:
-        stream.append({"type": "content_block_stop", "index": 0})
-        stream.append({"type": "message_delta", "delta": {"stop_reason": "max_tokens"}})
-    reply = formatter("anthropic").decode_stream(stream)
-    assert (reply.tool_calls[0].raw, reply.tool_calls[0].malformed) == (PARTIAL, True)
-    wire = sent("anthropic", [cc.user("hi"), reply, cc.user("go on")])
-    assert wire[1]["content"] == [{**block, "input": {"malformed_arguments": PARTIAL}}]
 
 
 def test_a_blank_system_prompt_is_omitted() -> None:

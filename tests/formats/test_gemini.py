@@ -2,10 +2,8 @@
 
 import json
 
-import pytest
-
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING_TEXT, Request, split_segments
+from contextc.formats.base import split_segments
 from contextc.formats.gemini import GeminiFormatter
 from contextc.formats.gemini.codec import PLACEHOLDER_SIGNATURE
 from contextc.messages import (
@@ -20,7 +18,6 @@ from contextc.messages import (
     tool_result,
     user,
 )
-from contextc.tools.definitions import NativeTool, Tool
 
 GOOGLE = GeminiFormatter()
 
@@ -92,55 +89,12 @@ CONTENTS: list[JSONObject] = [
 ]
 
 
-def test_whole_body_of_a_request_with_everything_in_it() -> None:
-    """Guarantees 2.3, 2.4, 2.5, 5.1, 10.3: calls stay together, results follow at once, nothing said is lost."""
-    request = Request(
-        messages=tuple(HISTORY),
-        system=system("Be brief."),
-        tools=(
-            Tool(name="weather", description="The weather.", parameters={"type": "object"}),
-            NativeTool(provider="google", data={"googleSearch": {}}),
-            NativeTool(provider="anthropic", data={"type": "web_search"}),
-            Tool(name="clock"),
-        ),
-        settings={"generationConfig": {"maxOutputTokens": 100}},
-    )
-    assert GOOGLE.encode_request(request) == {
-        "systemInstruction": {"parts": [{"text": "Be brief."}]},
-        "generationConfig": {"maxOutputTokens": 100},
-        "tools": [
-            {
-                "functionDeclarations": [
-                    {
-                        "name": "weather",
-                        "description": "The weather.",
-                        "parametersJsonSchema": {"type": "object"},
-                    },
-                    {"name": "clock"},
-                ]
-            },
-            {"googleSearch": {}},
-        ],
-        "contents": CONTENTS,
-    }
-
-
 def test_segment_by_segment_is_the_same_as_the_whole() -> None:
     """Guarantee 10.1: a sealed segment never changes, however the request around it grows."""
     sealed = [GOOGLE.encode(segment) for segment in split_segments(pair_tool_calls(HISTORY).messages)]
     before = json.dumps([segment.messages for segment in sealed])
     assert GOOGLE.join(sealed) == GOOGLE.format(HISTORY) == CONTENTS
     assert json.dumps([segment.messages for segment in sealed]) == before
-
-
-def test_results_are_separate_even_after_an_empty_reply() -> None:
-    """Guarantee 10.4: a blank reply is not sent, and what follows it is still no part of the results before it."""
-    call = assistant(tool_calls=[tool_call("a", "run", {})])
-    contents = GOOGLE.format([user("go"), call, tool_result("a", "run", "done"), assistant(Text(" ")), user("And?")])
-    assert contents[2:] == [
-        {"role": "user", "parts": [{"functionResponse": {"id": "a", "name": "run", "response": {"output": "done"}}}]},
-        {"role": "user", "parts": [{"text": "And?"}]},
-    ]
 
 
 def test_notes_report_content_that_was_not_expressed() -> None:
@@ -152,102 +106,6 @@ def test_notes_report_content_that_was_not_expressed() -> None:
         ("tagged", "a system message, as user text in <system-reminder>"),
         ("left out", "reasoning of anthropic"),
         ("described", "a block of anthropic"),
-    ]
-
-
-def test_history_that_begins_with_the_model_gets_an_opening() -> None:
-    """Guarantee 10.4: a call must come after a user content, so a user content comes first."""
-    assert GOOGLE.format([assistant("Hello!"), user("Hi.")]) == [
-        {"role": "user", "parts": [{"text": OPENING_TEXT}]},
-        {"role": "model", "parts": [{"text": "Hello!"}]},
-        {"role": "user", "parts": [{"text": "Hi."}]},
-    ]
-
-
-def test_a_request_that_came_with_the_model_first_gets_no_opening_and_no_note_of_one() -> None:
-    body: JSONObject = {
-        "contents": [{"role": "model", "parts": [{"text": "Hello!"}]}, {"role": "user", "parts": [{"text": "Hi."}]}]
-    }
-    written = GOOGLE.encode_with_notes(GOOGLE.decode_request(body))
-    assert (written.body, written.notes) == (body, ())
-
-
-def test_placeholder_signature_is_for_models_that_require_one() -> None:
-    """Guarantee 10.4: models before Gemini 3 sign nothing, and need no placeholder."""
-    history = [user("go"), assistant(tool_calls=[tool_call("a", "run", {})]), tool_result("a", "run", "done")]
-    model = GeminiFormatter(signatures=False).format(history)[1]
-    assert model == {"role": "model", "parts": [{"functionCall": {"id": "a", "name": "run", "args": {}}}]}
-
-
-def test_media_in_a_result_goes_where_the_api_takes_it() -> None:
-    """Guarantee 2.6: pictures are inside the response; audio follows the results in its own content."""
-    picture, sound = Media(mime_type="image/png", data=b"a"), Media(mime_type="audio/wav", data=b"b")
-    lost = Media(mime_type="image/png", blob="0" * 64, size=7)
-    history = [
-        user("go"),
-        assistant(tool_calls=[tool_call("a", "look", {})]),
-        tool_result("a", "look", [Text("seen"), picture, sound, lost]),
-    ]
-    assert GOOGLE.format(history)[2:] == [
-        {
-            "role": "user",
-            "parts": [
-                {
-                    "functionResponse": {
-                        "id": "a",
-                        "name": "look",
-                        "response": {"output": "seen\n[image: image/png, 7 bytes; not shown]"},
-                        "parts": [{"inlineData": {"mimeType": "image/png", "data": "YQ=="}}],
-                    }
-                }
-            ],
-        },
-        {
-            "role": "user",
-            "parts": [
-                {"text": "[media returned by look]"},
-                {"inlineData": {"mimeType": "audio/wav", "data": "Yg=="}},
-            ],
-        },
-    ]
-
-
-def test_calls_without_an_id_get_one_and_go_back_without() -> None:
-    """Guarantee 5.1: our matching is by id, Google's need not be; the id is the same each time, and is not sent."""
-    reply: JSONObject = {
-        "candidates": [
-            {
-                "content": {
-                    "role": "model",
-                    "parts": [
-                        {"functionCall": {"name": "roll", "args": {}}, "thoughtSignature": "c2ln"},
-                        {"functionCall": {"name": "roll", "args": {}}},
-                    ],
-                },
-                "finishReason": "STOP",
-            }
-        ]
-    }
-    message = GOOGLE.decode_reply(reply)
-    one, two = message.tool_calls
-    assert one.id != two.id
-    assert message == GOOGLE.decode_reply(reply)
-    assert message.finish == "tool_calls"
-    history = [user("go"), message, tool_result(two.id, "roll", "6"), tool_result(one.id, "roll", "1")]
-    contents = GOOGLE.format(history)
-    assert contents[1:] == [
-        reply["candidates"][0]["content"],
-        {
-            "role": "user",
-            "parts": [
-                {"functionResponse": {"name": "roll", "response": {"output": "1"}}},
-                {"functionResponse": {"name": "roll", "response": {"output": "6"}}},
-            ],
-        },
-    ]
-    assert [call.id for call in GOOGLE.decode_request({"contents": contents}).messages[1].tool_calls] == [
-        one.id,
-        two.id,
     ]
 
 
@@ -304,24 +162,3 @@ BODIES: dict[str, JSONObject] = {
         ],
     },
 }
-
-
-@pytest.mark.parametrize("name", BODIES)
-def test_a_body_comes_back_as_it_was(name: str) -> None:
-    """Guarantee 10.5: wire to messages to wire loses nothing, spelling, signatures and grouping included."""
-    assert GOOGLE.encode_request(GOOGLE.decode_request(BODIES[name])) == BODIES[name]
-
-
-def test_parts_of_a_body_become_ours() -> None:
-    """Guarantees 2.4, 2.5: thoughts are reasoning of Google, unknown parts stay whole, files of Google are known as
-    such.
-    """
-    thoughts = GOOGLE.decode_request(BODIES["parts only Google understands"]).messages[1].parts
-    assert thoughts[0] == Reasoning(text="hm", signature="c2ln", provider="google")
-    assert all(isinstance(part, ProviderBlock) for part in thoughts[1:4])
-    assert thoughts[4] == Text("", extra={"google": {"text": "", "thoughtSignature": "c2ln"}})
-    first, _, file = GOOGLE.decode_request(BODIES["the other spelling"]).messages[0].parts
-    assert isinstance(first, Media)
-    assert (first.data, first.mime_type) == (b"\xff\xef", "image/jpeg")
-    assert isinstance(file, Media)
-    assert (file.file_id, file.provider) == ("gs://bucket/a", "google")

@@ -1,6 +1,6 @@
 """Replies and streams of OpenAI's Responses API as messages, and as items again."""
 
-from contextc import Message, Reasoning, Usage, tool_call
+from contextc import Message, Reasoning
 from contextc._json import JSON, JSONObject
 from contextc.formats.openai_chat import OpenAIFormatter
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
@@ -131,51 +131,6 @@ def test_another_endpoint_is_not_given_the_ids_of_this_one() -> None:
     assert other.encode([message]).messages == (said, call("call_1", "read", "{}"))
     chat_call = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
     assert OpenAIFormatter().encode([message]).messages == ({**said, "tool_calls": [chat_call]},)
-
-
-def test_usage_and_the_end_of_a_reply_are_read_in_our_terms() -> None:
-    """Guarantee 6.2: input counts what was read from the cache; a reply that was cut reports it."""
-    message = RESPONSES.decode_reply(REAL_REPLY)
-    assert message.usage == Usage(input=93, output=17, cache_read=64, cache_write=2, reasoning=10)
-    ends: list[tuple[JSONObject, str | None]] = [
-        ({"status": "completed"}, "stop"),
-        ({"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "length"),
-        ({"status": "incomplete", "incomplete_details": {"reason": "content_filter"}}, "content_filter"),
-        ({"status": "failed", "error": {"message": "Overloaded."}}, "error"),
-        ({"status": "in_progress"}, None),
-    ]
-    assert [RESPONSES.decode_reply({**reply, "output": []}).finish for reply, _ in ends] == [end for _, end in ends]
-    failed = RESPONSES.decode_reply(ends[3][0])
-    assert (failed.status, failed.error) == ("error", "Overloaded.")
-
-
-def test_a_stream_that_broke_off_keeps_what_had_come() -> None:
-    """Guarantee 11.10: partial text is kept, and marked as incomplete."""
-    message = RESPONSES.decode_stream(
-        [
-            {"type": "response.created", "response": {"id": "resp_1", "status": "in_progress", "output": []}},
-            {"type": "response.output_item.added", "output_index": 0, "item": {"type": "reasoning", "id": "rs_1"}},
-            {
-                "type": "response.reasoning_summary_text.delta",
-                "output_index": 0,
-                "summary_index": 0,
-                "delta": "Hm.",
-            },
-            {
-                "type": "response.output_item.added",
-                "output_index": 1,
-                "item": {"type": "message", "id": "msg_1", "role": "assistant", "content": []},
-            },
-            {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "Hel"},
-            {"type": "response.output_text.delta", "output_index": 1, "content_index": 0, "delta": "lo"},
-            {"type": "response.output_item.added", "output_index": 2, "item": call("call_1", "read", "")},
-            {"type": "response.function_call_arguments.delta", "output_index": 2, "delta": '{"pa'},
-        ]
-    )
-    assert (message.text, message.finish) == ("Hello", None)
-    assert message.tool_calls == (tool_call("call_1", "read", '{"pa'),)
-    assert isinstance(message.parts[0], Reasoning)
-    assert message.parts[0].text == "Hm."
 
 
 def test_real_replies_become_messages_and_go_back_as_the_same_items() -> None:

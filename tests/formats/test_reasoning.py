@@ -20,16 +20,6 @@ def made(name: str, policy: str) -> Formatter:
     return type(formatter(name))(reasoning=policy)  # pyright: ignore[reportCallIssue]  # every face takes it
 
 
-def test_by_default_only_providers_that_require_reasoning_get_it() -> None:
-    """Guarantee 2.4: `native`."""
-    assert cc.AnthropicFormatter().format(HISTORY)[1]["content"][0] == {
-        "type": "thinking",
-        "thinking": "I have to read it. ",
-        "signature": "sig",
-    }
-    assert cc.OpenAIFormatter().format(HISTORY)[1]["content"] == "Let me look."
-
-
 @pytest.mark.parametrize("name", format_names())
 def test_inline_joins_reasoning_into_the_text(name: str) -> None:
     """Guarantee 2.4: `inline`: content and reasoning in the order of the parts."""
@@ -47,48 +37,6 @@ def test_drop_leaves_reasoning_out(name: str) -> None:
     assert "I have to read it." not in str(wire)
     assert "Let me look." in str(wire)
     assert cc.lint(wire, format=name) == []
-
-
-def test_what_dropped_reasoning_led_to_goes_without_its_id() -> None:
-    """Guarantee 2.4: by its id, OpenAI would ask for the reasoning."""
-    said: JSONObject = {
-        "output": [
-            {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "enc"},
-            {"type": "function_call", "id": "fc_1", "call_id": "c1", "name": "read", "arguments": "{}"},
-        ]
-    }
-    reply = cc.formats.OpenAIResponsesFormatter().decode_reply(said)
-    wire = cc.formats.OpenAIResponsesFormatter(reasoning="drop").format([cc.user("hi"), reply, HISTORY[2]])
-    assert wire[1] == {"type": "function_call", "call_id": "c1", "name": "read", "arguments": "{}"}
-
-
-SIGNED: JSONObject = {
-    "modelVersion": "gemini-3-pro-preview",
-    "candidates": [
-        {
-            "content": {
-                "role": "model",
-                "parts": [{"functionCall": {"id": "c1", "name": "read", "args": {}}, "thoughtSignature": "c2ln"}],
-            }
-        }
-    ],
-}
-
-
-@pytest.mark.parametrize(
-    ("asked", "signature"),
-    [
-        (None, "c2ln"),
-        ("gemini-3-pro", "c2ln"),
-        ("gemini-3-pro-preview", "c2ln"),
-        ("gemini-4-argon", "skip_thought_signature_validator"),
-    ],
-)
-def test_a_signature_goes_to_no_model_but_the_one_that_gave_it(asked: str | None, signature: str) -> None:
-    """llxprt-code#2335: the model that produced it decides, not the provider alone."""
-    reply = cc.GeminiFormatter().decode_reply(SIGNED)
-    wire = cc.GeminiFormatter(model=asked).format([cc.user("hi"), reply, HISTORY[2]])
-    assert wire[1]["parts"][0]["thoughtSignature"] == signature
 
 
 @pytest.mark.parametrize(("policy", "text"), [("drop", "yo"), ("inline", "hmyo")])

@@ -8,7 +8,6 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.draft import has_signed_reasoning
-from contextc.formats.base import Request
 from contextc.formats.openai_chat.codec import collect_events
 from contextc.formats.streams import Delta
 from contextc.store.turn_records import join_deltas
@@ -33,13 +32,6 @@ SECRET: JSONObject = {
     "format": "openai-responses-v1",
     "index": 0,
 }
-SEARCHED: JSONObject = {
-    "type": "reasoning.server_tool_call",
-    "tool_name": "openrouter:fusion",
-    "arguments": "{}",
-    "result": "3",
-    "index": 1,
-}
 
 
 def reply(details: object, *, model: str = CLAUDE, **message: object) -> JSONObject:
@@ -60,18 +52,6 @@ def back(message: cc.Message, formatter: cc.OpenAIFormatter = ROUTER) -> JSONObj
     return formatter.format([cc.user("hi"), message])[1]
 
 
-@pytest.mark.parametrize(
-    "details",
-    [[SIGNED], [SUMMARY, SECRET], [SIGNED, SEARCHED, SIGNED], [SECRET], [{"type": "reasoning.new", "x": [1]}]],
-)
-def test_blocks_go_back_unmodified_and_in_order(details: list[JSONObject]) -> None:
-    """Guarantee 2.4: fields that are null, too."""
-    message = ROUTER.decode_reply(reply(details, reasoning="Let me look."))
-    assert back(message) == {"role": "assistant", "content": "Here.", "reasoning_details": details}
-    wire = [{"role": "user", "content": "hi"}, back(message)]
-    assert ROUTER.encode_request(ROUTER.decode_request(wire))["messages"] == wire
-
-
 def test_a_signed_block_is_reasoning_that_its_provider_vouches_for() -> None:
     """Guarantee 9.3: so that it is left out where what it is bound to has changed."""
     message = ROUTER.decode_reply(reply([SIGNED], reasoning="Let me look."))
@@ -80,26 +60,6 @@ def test_a_signed_block_is_reasoning_that_its_provider_vouches_for() -> None:
     assert (thought.text, thought.signature, thought.model) == ("Let me look.", "c2ln", CLAUDE)
     assert has_signed_reasoning(message, "openrouter")
     assert [part.text for part in message.parts if isinstance(part, cc.Reasoning)] == ["Let me look."]
-
-
-def test_a_block_without_reasoning_is_described_in_other_formats() -> None:
-    """Guarantee 2.5."""
-    message = ROUTER.decode_reply(reply([SIGNED, SEARCHED]))
-    assert isinstance(message.parts[1], cc.messages.ProviderBlock)
-    told = cc.AnthropicFormatter().format([cc.user("hi"), message])[1]["content"]
-    assert told == [
-        {"type": "text", "text": "[openrouter reasoning.server_tool_call; not shown]"},
-        {"type": "text", "text": "Here."},
-    ]
-
-
-@pytest.mark.parametrize("broken", [3, {}, [3], [{"text": "no type"}], [{"type": "reasoning.text", "text": 3}], []])
-def test_invalid_blocks_are_kept_unchanged(broken: object) -> None:
-    """Guarantee 10.5: nothing that came is lost, and nothing crashes."""
-    wire = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "a", "reasoning_details": broken}]
-    assert ROUTER.encode_request(ROUTER.decode_request(cast(list[JSONObject], wire)))["messages"] == wire
-    said = ROUTER.decode_reply(reply(broken, reasoning="Hm.", model=CLAUDE))
-    assert said.parts == (cc.Reasoning(text="Hm.", provider="openrouter", model=CLAUDE), cc.Text("Here."))
 
 
 def test_pieces_of_a_stream_become_the_block_that_was_signed() -> None:
@@ -144,55 +104,6 @@ def test_which_pieces_are_of_one_block(pieces: list[JSONObject], blocks: list[JS
         chunks({"reasoning_details": deepcopy(pieces)}),
     ):
         assert collect_events(events)["choices"][0]["message"]["reasoning_details"] == blocks
-
-
-def test_an_unsigned_block_is_plain_text() -> None:
-    """Claude refuses it. A stream that breaks off leaves such blocks; their text is kept."""
-    message = ROUTER.decode_stream(chunks({"content": "Here.", "reasoning_details": [piece(text="Let me")]})[:1])
-    assert [part.text for part in message.parts if isinstance(part, cc.Reasoning)] == ["Let me"]
-    assert back(message) == {"role": "assistant", "content": "Here."}
-
-
-@pytest.mark.parametrize(
-    ("asked", "given"),
-    [
-        (CLAUDE, True),
-        ("anthropic/claude-haiku-5.5", True),
-        ("~anthropic/claude-opus-latest", True),
-        ("openrouter/auto", True),
-        ("claude-opus-5-5", True),
-        (GPT, False),
-        ("google/gemini-3.6-flash", False),
-    ],
-)
-def test_another_vendors_model_is_not_given_what_it_cannot_read(asked: str, given: bool) -> None:
-    """Guarantees 2.4, 9.10: a conversation may go on with any model behind a gateway, and come back."""
-    message = ROUTER.decode_reply(reply([SIGNED, SEARCHED]))
-    formatter = cc.OpenAIFormatter(provider="openrouter", model=asked)
-    assert back(message, formatter)["reasoning_details"] == ([SIGNED, SEARCHED] if given else [SEARCHED])
-    notes = formatter.encode_with_notes(Request(messages=(cc.user("hi"), message))).notes
-    assert ("left out: reasoning of another vendor's model" in map(str, notes)) is not given
-
-
-@pytest.mark.parametrize("formatter", [cc.OpenAIFormatter(), cc.OpenAIFormatter(provider="vercel-gateway")])
-def test_another_provider_is_given_none_of_it(formatter: cc.OpenAIFormatter) -> None:
-    """Guarantee 2.4."""
-    message = ROUTER.decode_reply(reply([SIGNED], reasoning="Let me look."))
-    assert back(message, formatter) == {"role": "assistant", "content": "Here."}
-
-
-def test_policies_hold_for_blocks_too() -> None:
-    """Guarantee 2.4: `inline` and `drop`."""
-    message = ROUTER.decode_reply(reply([SIGNED], reasoning="Let me look."))
-    assert back(message, cc.OpenAIFormatter(provider="openrouter", reasoning="drop"))["content"] == "Here."
-    inline = back(message, cc.OpenAIFormatter(provider="openrouter", reasoning="inline"))
-    assert inline == {"role": "assistant", "content": "Let me look.Here."}
-
-
-def test_a_reply_of_nothing_but_reasoning_goes_back() -> None:
-    """A model that ran out of tokens while it thought."""
-    message = ROUTER.decode_reply(reply([SIGNED], content=None))
-    assert back(message) == {"role": "assistant", "content": None, "reasoning_details": [SIGNED]}
 
 
 RECORDED = [each for each in accepted("openai_chat") if each.vendor == "openrouter"]

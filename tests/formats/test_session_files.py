@@ -113,16 +113,6 @@ def test_a_line_of_tomorrow_changes_nothing_of_a_session_of_codex(name: str) -> 
     assert made == cc.convert(known, source="codex", target="anthropic")
 
 
-def test_an_item_of_tomorrow_in_an_event_is_kept_whole() -> None:
-    new: JSONObject = {"type": "mood", "id": "m1", "now": "cheerful"}
-    events: list[JSONObject] = [{"method": "item/completed", "params": {"item": each}} for each in (said("hi"), new)]
-    assert cc.lint(events, format="codex") == []
-    assert formatter("codex").decode_request(events).messages[1].parts == (
-        cc.messages.ProviderBlock(provider="codex", data=new),
-    )
-    assert [each.code for each in cc.lint([said("hi"), new], format="codex")] == ["COD001"]
-
-
 @pytest.mark.parametrize("name", ["rollout", "turn", "exec"])
 def test_what_is_nothing_of_codex_among_its_lines_is_text_and_the_rest_is_read(name: str) -> None:
     """Guarantee 10.6: a foreign line does not cause the loss of other content."""

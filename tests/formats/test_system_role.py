@@ -7,7 +7,6 @@ from contextc._json import JSONObject
 from contextc.formats import BedrockFormatter
 
 OLD, NEW, IGNORES = "claude-sonnet-4-5", "claude-opus-5-5", "claude-sonnet-5"
-READ: JSONObject = {"role": "system", "content": "MID"}
 
 
 def roles(messages: list[JSONObject]) -> list[str]:
@@ -49,22 +48,3 @@ def test_the_compiler_sends_it_as_user_text_to_other_models(spec: str) -> None:
     compiled = cc.MessageCompiler(store, provider).compile("demo")
     assert roles(compiled.params["messages"]) == ["user"]
     assert "<system-reminder>" in compiled.body.decode()
-
-
-def test_a_formatter_without_a_model_keeps_the_role_that_it_read() -> None:
-    """Guarantee 10.5. A request that is read and written again stays as it was."""
-    body: JSONObject = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "u"}, READ]}
-    formatter = cc.AnthropicFormatter()
-    assert roles(formatter.encode_request(formatter.decode_request(body))["messages"]) == ["user", "system"]
-
-
-def test_lint_and_fix_know_the_models_that_refuse_it() -> None:
-    """Guarantee 10.6. A model that ignores the role accepts the request."""
-    for model, expected in ((OLD, ["ANT027"]), (NEW, []), (IGNORES, []), ("unknown", [])):
-        messages: list[JSONObject] = [{"role": "user", "content": "u"}, READ]
-        body: JSONObject = {"model": model, "max_tokens": 9, "messages": messages}
-        assert [each.code for each in cc.lint(body, format="anthropic")] == expected, model
-        fixed, _ = cc.fix(body, format="anthropic")
-        assert roles(fixed["messages"]) == (["user"] if expected else ["user", "system"])
-        assert cc.lint(fixed, format="anthropic") == []
-        assert "MID" in str(fixed)

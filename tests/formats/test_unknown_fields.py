@@ -2,85 +2,12 @@
 
 from typing import Any, get_args, get_type_hints
 
-import pytest
-
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.anthropic.codec import BLOCKS as ANTHROPIC_BLOCKS
 from contextc.formats.anthropic.rules import MESSAGE_FIELDS as ANTHROPIC_MESSAGE_FIELDS
 from contextc.formats.openai_chat import rules as chat_sketch
 from contextc.formats.openai_responses import rules as responses_sketch
-
-CALL = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"at": "K1"}'}}
-CAMEL: JSONObject = {"role": "assistant", "content": "ok", "toolCalls": [CALL]}
-ASKED: dict[str, JSONObject] = {
-    "anthropic": {"role": "user", "content": "hi"},
-    "bedrock": {"role": "user", "content": [{"text": "hi"}]},
-    "gemini": {"role": "user", "parts": [{"text": "hi"}]},
-    "mistral": {"role": "user", "content": "hi"},
-    "openai_chat": {"role": "user", "content": "hi"},
-    "openai_responses": {"role": "user", "content": "hi"},
-}
-
-
-@pytest.mark.parametrize("name", ASKED)
-def test_a_field_that_the_provider_refuses_is_flagged_with_its_name(name: str) -> None:
-    """A message that is stored with fields of one's own is refused as a whole, and so is all that follows."""
-    (found,) = cc.lint([{**ASKED[name], "shoeSize": 44}], format=name)
-    assert "shoeSize" in found.message
-    assert "shoeSize" in found.error
-    fixed, _ = cc.fix([{**ASKED[name], "shoeSize": 44}], format=name)
-    assert cc.lint(fixed, format=name) == []
-    assert "hi" in str(fixed)
-    assert cc.lint([{**ASKED[name], "shoeSize": None}], format=name) == [] or name in ("bedrock", "mistral")
-
-
-@pytest.mark.parametrize("name", ["anthropic", "openai_chat", "openai_responses", "bedrock", "mistral"])
-def test_calls_in_another_librarys_spelling_are_flagged_and_not_lost(name: str) -> None:
-    body = [ASKED[name], {**CAMEL, "content": [{"text": "ok"}]} if name == "bedrock" else CAMEL]
-    assert any("toolCalls" in found.message for found in cc.lint(body, format=name))
-    fixed, _ = cc.fix(body, format=name)
-    assert cc.lint(fixed, format=name) == []
-    assert "K1" in str(fixed)
-
-
-def test_chat_gets_such_calls_under_their_own_name() -> None:
-    answer = {"role": "tool", "tool_call_id": "a", "content": "1"}
-    fixed, _ = cc.fix([ASKED["openai_chat"], CAMEL, answer], format="openai_chat")
-    assert fixed[1:] == [{"role": "assistant", "content": "ok", "tool_calls": [CALL]}, answer]
-
-
-@pytest.mark.parametrize(
-    ("name", "model"),
-    [("anthropic", "kimi-k3"), ("openai_chat", "deepseek-v4"), ("openai_responses", "grok-5"), ("ollama", "qwen3:8b")],
-)
-def test_endpoints_of_other_vendors_may_take_more(name: str, model: str) -> None:
-    """A false alarm costs more trust than a missed error."""
-    key = cc.formatter(name).messages_key
-    body = {"model": model, "max_tokens": 100, key: [{"role": "user", "content": "hi", "shoeSize": 44}]}
-    assert cc.lint(body, format=name) == []
-
-
-def test_blocks_are_checked_too() -> None:
-    """Anthropic names the place: `messages.0.content.0.shoeSize: Extra inputs are not permitted`."""
-    block = {"type": "text", "text": "hi", "shoeSize": 44}
-    (found,) = cc.lint([{"role": "user", "content": [block]}], format="anthropic")
-    assert (found.code, found.path) == ("ANT026", "[0].content[0].shoeSize")
-    assert found.error == "messages.0.content.0.shoeSize: Extra inputs are not permitted"
-
-
-def test_codex_sends_a_field_of_its_own() -> None:
-    """OpenAI answers every request of Codex, so its field is known, in messages, calls and results."""
-    own: JSONObject = {"internal_chat_message_metadata_passthrough": {"turn_id": "t"}}
-    items: list[JSONObject] = [
-        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}], **own},
-        {"type": "function_call", "call_id": "a", "name": "look", "arguments": "{}", **own},
-        {"type": "function_call_output", "call_id": "a", "output": "1", **own},
-    ]
-    assert cc.fix({"model": "gpt-5.6", "input": items}, format="openai_responses") == (
-        {"model": "gpt-5.6", "input": items},
-        [],
-    )
 
 
 def test_an_answered_request_breaks_no_rule() -> None:

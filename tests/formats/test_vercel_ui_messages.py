@@ -5,7 +5,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.vercel.ui_messages import collect_events
-from contextc.messages import SYNTHETIC_RESULTS, validate_message
+from contextc.messages import validate_message
 from tests.formats.test_vercel import BASE64, UI_TURN, VERCEL, call, result, text
 
 
@@ -61,65 +61,6 @@ def test_what_only_an_interface_shows_is_left_out_and_noted() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("part", "given", "output"),
-    [
-        ({"state": "output-available", "output": "ok"}, {}, {"type": "text", "value": "ok"}),
-        ({"state": "output-available"}, {}, {"type": "text", "value": ""}),
-        ({"state": "output-error", "errorText": "no"}, {}, {"type": "error-text", "value": "no"}),
-        ({"state": "output-denied"}, {}, {"type": "execution-denied"}),
-        ({"state": "input-available", "input": {"x": 1}}, {"x": 1}, None),
-        (
-            {"state": "input-streaming", "input": {"x": 1}},
-            {"malformed_arguments": '{"x":1}'},
-            None,
-        ),
-        ({"state": "input-streaming", "input": '{"x": '}, {"malformed_arguments": '{"x": '}, None),
-    ],
-    ids=["output", "empty output", "error", "denied", "no output yet", "still coming", "still coming as text"],
-)
-def test_each_state_of_a_tool_part_has_its_call_and_result(
-    part: JSONObject, given: JSONObject, output: JSONObject | None
-) -> None:
-    """Guarantee 5.3: where there is no result yet, pairing reports it."""
-    ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{"type": "tool-f", "toolCallId": "a", **part}]}
-    messages = VERCEL.decode_request({"messages": [ui]}).messages
-    assert len(messages) == (2 if output else 1)
-    assert VERCEL.format(messages) == [
-        {"role": "assistant", "content": [call("a", "f", given)]},
-        {
-            "role": "tool",
-            "content": [result("a", "f", output or {"type": "error-text", "value": SYNTHETIC_RESULTS["interrupted"]})],
-        },
-    ]
-
-
-def test_a_denied_call_is_reported_to_every_provider() -> None:
-    """Guarantee 10.1: one conversation can go anywhere, so the refusal is in the text of the result."""
-    part: JSONObject = {"type": "tool-f", "toolCallId": "a", "state": "output-denied", "input": {}}
-    approval = {"id": "ok1", "approved": False, "reason": "not now"}
-    ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "approval": approval}]}
-    messages = VERCEL.decode_request({"messages": [ui]}).messages
-    (denied,) = messages[-1].tool_results
-    assert (denied.text, denied.is_error) == ("Tool execution denied: not now", True)
-    assert VERCEL.format(messages) == [
-        {
-            "role": "assistant",
-            "content": [
-                call("a", "f", {}),
-                {"type": "tool-approval-request", "approvalId": "ok1", "toolCallId": "a"},
-            ],
-        },
-        {
-            "role": "tool",
-            "content": [
-                {"type": "tool-approval-response", "approvalId": "ok1", "approved": False, "reason": "not now"},
-                result("a", "f", {"type": "execution-denied", "reason": "not now"}),
-            ],
-        },
-    ]
-
-
 @pytest.mark.parametrize("state", ["approval-requested", "approval-responded"])
 def test_a_call_that_waits_for_approval_has_no_result(state: str) -> None:
     """Guarantee 5.3: whatever a person decided, the tool did not run yet."""
@@ -130,21 +71,6 @@ def test_a_call_that_waits_for_approval_has_no_result(state: str) -> None:
     assert not any(message.tool_results for message in messages)
     for message in messages:
         validate_message(message)
-
-
-def test_a_call_its_provider_ran_stays_with_its_result() -> None:
-    """Guarantee 2.5: it gets no further result, so it must not look like a pending call."""
-    part: JSONObject = {"type": "tool-web", "toolCallId": "a", "state": "output-available", "providerExecuted": True}
-    ui: JSONObject = {"id": "m", "role": "assistant", "parts": [{**part, "input": {"q": 1}, "output": ["x"]}]}
-    assert VERCEL.format(VERCEL.decode_request({"messages": [ui]}).messages) == [
-        {
-            "role": "assistant",
-            "content": [
-                {**call("a", "web", {"q": 1}), "providerExecuted": True},
-                result("a", "web", {"type": "json", "value": ["x"]}),
-            ],
-        }
-    ]
 
 
 ASKED_IN_STREAM: list[JSONObject] = [
