@@ -9,7 +9,7 @@ provider only.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeGuard, TypeVar, assert_never, cast
+from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, assert_never, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -361,7 +361,12 @@ class Formatter(ABC):
 
     def format(self, history: Sequence[Message], system_prompt: str | None = None) -> list[JSONObject]:
         """Return the `messages` of a request, as the vendor's own SDK takes them."""
-        self._check(history)
+        strange = next((message for message in history if not isinstance(message, Message)), None)
+        if strange is not None:
+            raise InvalidInput(
+                f"history: expected Message, got {type(strange).__name__}",
+                fix="Build messages with cc.user(…), or decode a provider's messages with `decode_request`.",
+            )
         prompt = _non_blank(system_prompt) if self.system_among_messages else None
         head = self.encode([system(prompt)]).messages if prompt else ()
         return [*head, *self.encode_history([self.with_text_files(message)[0] for message in history])]
@@ -369,14 +374,6 @@ class Formatter(ABC):
     def get_system_prompt(self, system_prompt: str | None) -> str | None:
         """Return the system prompt if the format has a separate field for it, or None if it is one of the messages."""
         return None if self.system_among_messages else _non_blank(system_prompt)
-
-    def _check(self, history: Sequence[Message]) -> None:
-        strange = next((message for message in history if not isinstance(message, Message)), None)
-        if strange is not None:
-            raise InvalidInput(
-                f"history: expected Message, got {type(strange).__name__}",
-                fix="Build messages with cc.user(…), or decode a provider's messages with `decode_request`.",
-            )
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
         """Return a history as the messages of a request, with missing results filled in."""
@@ -423,7 +420,8 @@ class Formatter(ABC):
             for tool in request.tools
             if isinstance(tool, NativeTool) and tool.provider != self.provider
         ]
-        if not self.strict_tools and (strict := [tool.name for tool in request.tools if _is_strict(tool)]):
+        ours = [tool for tool in request.tools if isinstance(tool, Tool)]
+        if not self.strict_tools and (strict := [tool.name for tool in ours if tool.strict is True]):
             which = f"the tool{'s' if len(strict) > 1 else ''} {', '.join(strict)}"
             notes.append(ConversionNote("left out", f"`strict` of {which}, which {self.name} does not take"))
         has_calls = any(message.tool_calls or message.tool_results for message in paired.messages)
@@ -431,7 +429,8 @@ class Formatter(ABC):
             notes.append(
                 ConversionNote("made up", f"a tool {self.placeholder_tool.name}, because there are calls and no tools")
             )
-        if self.user_first and _needs_opening(encoded):
+        first = next((segment for segment in encoded if segment.messages), None) if self.user_first else None
+        if first is not None and not first.apart and first.messages[0]["role"] not in ("user", "system"):
             notes.append(
                 ConversionNote("made up", "a line from the user, because the conversation begins with the assistant")
             )
@@ -460,16 +459,6 @@ class Formatter(ABC):
 
 def _non_blank(prompt: str | None) -> str | None:
     return prompt if prompt and not prompt.isspace() else None
-
-
-def _is_strict(tool: Tool | NativeTool) -> TypeGuard[Tool]:
-    return isinstance(tool, Tool) and tool.strict is True
-
-
-def _needs_opening(encoded: Sequence[EncodedSegment]) -> bool:
-    """Return True if `join` inserts `OPENING_TEXT` before these segments."""
-    first = next((segment for segment in encoded if segment.messages), None)
-    return first is not None and not first.apart and first.messages[0]["role"] not in ("user", "system")
 
 
 def note_for_repair(repair: PairingRepair) -> ConversionNote | None:

@@ -2,7 +2,7 @@
 
 from difflib import get_close_matches
 
-from contextc.errors import InvalidSetting
+from contextc.errors import InvalidSetting, shorten
 from contextc.formats.lint_engine import Rule
 from contextc.formats.registry import format_names, formatter
 
@@ -56,24 +56,11 @@ def render_rule(rule: Rule) -> str:
     """Return the section of one rule: title, reason, the provider's error, an example, the repair."""
     lines = [f"### {rule.code}", "", rule.title, *(["", rule.reason] if rule.reason else []), ""]
     if rule.provider_message:
-        lines += [f"The provider: “{_with_placeholders(rule.provider_message)}”", ""]
-    lines += ["```json", _shorten(rule.example), "```", "", f"Repair: {rule.repair}", ""]
+        lines += [f"The provider: “{rule.provider_message.format_map(_Places())}”", ""]
+    lines += ["```json", shorten(rule.example, MAX_EXAMPLE_LENGTH), "```", "", f"Repair: {rule.repair}", ""]
     return "\n".join(lines)
-
-
-def _with_placeholders(says: str) -> str:
-    """Return the provider's error text with its placeholders in angle brackets."""
-    return says.format_map(_Places())
 
 
 class _Places(dict[str, str]):
     def __missing__(self, name: str) -> str:
         return f"<{name}>"
-
-
-def _shorten(example: str) -> str:
-    return (
-        example
-        if len(example) <= MAX_EXAMPLE_LENGTH
-        else f"{example[: MAX_EXAMPLE_LENGTH // 2]} … {example[-MAX_EXAMPLE_LENGTH // 2 :]}"
-    )

@@ -160,8 +160,11 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         return text_block(value) if "content" in path or path[0] == "system" else text_message(value)
     if not is_object(value):
         return value
-    if path[0] == "tools":
-        return _tool(value)
+    if path[0] == "tools":  # one without a schema, or in another provider's shape
+        if (given := inner_tool(value)) is None:
+            return value
+        made: JSONObject = {"name": given["name"], "input_schema": tool_schema(given, {"type": "object"})}
+        return {**made, "description": given["description"]} if isinstance(given.get("description"), str) else made
     if value.get("type") == "tool_result" and not isinstance(value.get("content"), str | list):
         return {**value, "content": encode(value.get("content")).decode()}
     if value.get("type") == "tool_use" and not is_object(value.get("input")):
@@ -171,14 +174,6 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
     if value.get("role") in ROLES and value.get("content") is None:
         return {**value, "content": []}
     return value
-
-
-def _tool(wire: JSONObject) -> JSONObject:
-    """Return a tool without a schema, or in another provider's shape, as a valid tool."""
-    if (given := inner_tool(wire)) is None:
-        return wire
-    made: JSONObject = {"name": given["name"], "input_schema": tool_schema(given, {"type": "object"})}
-    return {**made, "description": given["description"]} if isinstance(given.get("description"), str) else made
 
 
 def with_last_user_message(body: JSONObject) -> JSONObject:

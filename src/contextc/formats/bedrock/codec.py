@@ -728,7 +728,9 @@ class _Decoder:
             case "text":
                 return Text(inside)
             case "citationsContent" | "guardContent":
-                return self._text(block)
+                if kind == "guardContent" and "text" not in inside:
+                    return None
+                return Text(block_text(block), extra={self.provider: {kind: inside}})
             case "reasoningContent":
                 return self._reasoning(cast(JSONObject, inside))
             case "toolUse" if is_client_tool(inside):
@@ -742,12 +744,6 @@ class _Decoder:
                 return decode_media(kind, cast(JSONObject, inside))
             case _:
                 return None
-
-    def _text(self, block: JSONObject) -> Text | None:
-        kind = next(kind for kind in TEXT_BLOCKS if kind in block)
-        if kind == "guardContent" and "text" not in block[kind]:
-            return None
-        return Text(block_text(block), extra={self.provider: {kind: block[kind]}})
 
     def _reasoning(self, inside: JSONObject) -> Reasoning | None:
         if "redactedContent" in inside:

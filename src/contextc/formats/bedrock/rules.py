@@ -195,34 +195,24 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         return text_block(value) if "content" in path or path[0] == "system" else text_message(value)
     if not is_object(value):
         return value
+    if path == ("toolConfig",):
+        choice = {"toolChoice": value["toolChoice"]} if is_object(value.get("toolChoice")) else {}
+        return {"tools": list_or_empty(value.get("tools")), **choice}
     if path[0] == "toolConfig":
-        return _config(value) if len(path) == 1 else _tool(value)
+        return _tool(value)
     if isinstance(value.get("role"), str) and "content" not in path:
-        return _message(value)
+        role, content = value["role"], value.get("content")
+        blocks = content if is_list(content) else [text_block(content)] if isinstance(content, str) else []
+        return {**value, "role": role if role in ROLES else ROLE_ALIASES.get(role.lower(), "user"), "content": blocks}
     if is_object(use := value.get("toolUse")):
         return {"toolUse": {**use, "input": as_arguments(use.get("input"))}}
-    if is_object(value.get("toolResult")):
-        return {"toolResult": _result(value["toolResult"])}
+    if is_object(result := value.get("toolResult")):
+        said: JSON = result.get("content")
+        listed = without_nulls(result) if is_list(said) else {**result, "content": [text_block(as_text(said))]}
+        return {"toolResult": listed}
     if isinstance(value.get("text"), str) and value.get("type") in (None, "text"):
         return text_block(value["text"])
     return value
-
-
-def _message(wire: JSONObject) -> JSONObject:
-    role, content = wire["role"], wire.get("content")
-    blocks = content if is_list(content) else [text_block(content)] if isinstance(content, str) else []
-    return {**wire, "role": role if role in ROLES else ROLE_ALIASES.get(role.lower(), "user"), "content": blocks}
-
-
-def _result(result: JSONObject) -> JSONObject:
-    said: JSON = result.get("content")
-    return without_nulls(result) if is_list(said) else {**result, "content": [text_block(as_text(said))]}
-
-
-def _config(wire: JSONObject) -> JSONObject:
-    """Return a tool configuration with only its usable fields."""
-    choice = {"toolChoice": wire["toolChoice"]} if is_object(wire.get("toolChoice")) else {}
-    return {"tools": list_or_empty(wire.get("tools")), **choice}
 
 
 def _tool(wire: JSONObject) -> JSONObject:

@@ -247,7 +247,9 @@ class _Chain:
         on_way, place = set(way), 0
         answered = {str(block.get("tool_use_id")) for index in way for block in tool_results(self.lines[index])}
         while place < len(way):
-            end = self._reply_end(way, place)
+            name, end = self._reply(way[place]), place + 1
+            while name and end < len(way) and self._reply(way[end]) == name:
+                end += 1
             run, place = way[place:end], end
             found += run
             if (
@@ -258,29 +260,16 @@ class _Chain:
                 beside = self._siblings(run, on_way, answered)
                 found += [index for index in beside if self.lines[index]["type"] == "assistant"]
                 answers = [index for index in beside if self.lines[index]["type"] == "user"]
-                next_ones = self._answers(way, place)
-                found += sorted({*answers, *next_ones})
-                place += len(next_ones)
+                while end < len(way) and tool_results(self.lines[way[end]]):
+                    end += 1
+                found += sorted({*answers, *way[place:end]})
+                place = end
         return found
-
-    def _reply_end(self, way: list[LineIndex], place: int) -> int:
-        """Return the position after the last line of the reply that begins here."""
-        name = self._reply(way[place])
-        end = place + 1
-        while name and end < len(way) and self._reply(way[end]) == name:
-            end += 1
-        return end
 
     def _reply(self, index: LineIndex) -> str:
         line = self.lines[index]
         message: JSON = line.get("message") if line.get("type") == "assistant" else None
         return str(cast(JSONObject, message).get("id") or "") if isinstance(message, dict) else ""
-
-    def _answers(self, way: list[LineIndex], place: int) -> list[LineIndex]:
-        end = place
-        while end < len(way) and tool_results(self.lines[way[end]]):
-            end += 1
-        return way[place:end]
 
     def _siblings(self, run: list[LineIndex], on_way: set[LineIndex], answered: set[str]) -> list[LineIndex]:
         """Return blocks of the same reply, and results of its calls, that are not on the path."""
@@ -525,7 +514,17 @@ def transcript_entries(
     found: list[JSONObject] = []
     for index, message in enumerate(_merge_for_transcript(messages, begins=parent is None)):
         if message["role"] == "assistant":
-            message = _reply_entry(message, model, tools)
+            content = [_with_server_name(block, tools) for block in content_blocks(message)]
+            asks = any(block.get("type") == "tool_use" for block in content)
+            message = {
+                "type": "message",
+                "model": model,
+                "stop_reason": "tool_use" if asks else "end_turn",
+                "stop_sequence": None,
+                "usage": {"input_tokens": 0, "output_tokens": 0},
+                **message,
+                "content": content,
+            }
         name = str(uuid5(NAMESPACE_OID, f"{session} {parent} {encode_canonical(message).decode()}"))
         if message["role"] == "assistant":
             message = {"id": f"msg_{name.replace('-', '')}", **message}
@@ -556,20 +555,6 @@ def _merge_for_transcript(messages: Sequence[JSONObject], *, begins: bool) -> li
     if begins and found and found[0]["role"] == "assistant":
         found.insert(0, {"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
     return found
-
-
-def _reply_entry(message: JSONObject, model: str, tools: Collection[str]) -> JSONObject:
-    content = [_with_server_name(block, tools) for block in content_blocks(message)]
-    asks = any(block.get("type") == "tool_use" for block in content)
-    return {
-        "type": "message",
-        "model": model,
-        "stop_reason": "tool_use" if asks else "end_turn",
-        "stop_sequence": None,
-        "usage": {"input_tokens": 0, "output_tokens": 0},
-        **message,
-        "content": content,
-    }
 
 
 def _with_server_name(block: JSONObject, tools: Collection[str]) -> JSONObject:

@@ -136,7 +136,10 @@ def _run_results(lines: list[JSON], base: JSONPath) -> Iterator[RequestMessage]:
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Return an almost valid line in a valid shape: an API message, a line of unknown type, a tool in another shape."""
     if path[0] == "tools":
-        return _tool(value)
+        wire = object_or_empty(anthropic.coerce_value(value, ("tools", 0)))
+        if not is_object(wire.get("input_schema")):
+            return value
+        return {**without_fields(wire, "input_schema"), "inputSchema": wire["input_schema"]}
     if len(path) != 2:
         return anthropic.coerce_value(value, path)
     if isinstance(value, str):
@@ -150,13 +153,6 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
     made: JSONObject = anthropic.coerce_value({"role": role, **inner}, path)
     valid = made.get("role") in MESSAGE_TYPES and isinstance(made.get("content"), str | list)
     return make_line(made) if valid else value
-
-
-def _tool(value: JSON) -> JSON:
-    wire = object_or_empty(anthropic.coerce_value(value, ("tools", 0)))
-    if not is_object(wire.get("input_schema")):
-        return value
-    return {**without_fields(wire, "input_schema"), "inputSchema": wire["input_schema"]}
 
 
 def text_message(text: str) -> JSONObject:

@@ -522,7 +522,12 @@ class EventCollector:
             case "thread/compacted":
                 self.compacted = True
             case "error":
-                self._failed(told.params)
+                error = object_or_empty(told.params.get("error"))
+                if told.params.get("willRetry"):
+                    self._remove_unfinished(self.steps[-1:])
+                    self.notes.append(f"Codex tried again: {text_of(error.get('message'))}")
+                else:
+                    self.error = error
             case "turn/completed":
                 return list(self._ended(object_or_empty(told.params.get("turn"))))
             case _:
@@ -624,14 +629,6 @@ class EventCollector:
             self.steps[-1].usage = last
         elif self.turn:
             self.notes.append(f"Codex asked its model for something that it did not show: {said}")
-
-    def _failed(self, params: JSONObject) -> None:
-        error = object_or_empty(params.get("error"))
-        if params.get("willRetry"):
-            self._remove_unfinished(self.steps[-1:])
-            self.notes.append(f"Codex tried again: {text_of(error.get('message'))}")
-        else:
-            self.error = error
 
     def _ended(self, turn: JSONObject) -> Iterator[ItemDelta]:
         self.turn = text_of(turn.get("id")) or self.turn
@@ -924,7 +921,8 @@ def decode_request(body: JSONObject, provider: str) -> Request:
     instructions: JSON = body.get("developerInstructions")
     prompt = isinstance(instructions, str) and bool(instructions.strip())
     given: list[JSONObject] = [item for item in cast(list[JSON], body.get("items") or []) if isinstance(item, dict)]
-    recorded, others = _separate_rollout(given)
+    recorded = [each for each in given if is_rollout_line(each)]
+    others = [each for each in given if not is_rollout_line(each)]
     messages = [*decode_rollout(recorded, provider), *decode_items(extract_items(others), provider)]
     taken = OWN_FIELDS if prompt else ("items", "dynamicTools")
     tools = cast(list[JSONObject], body.get("dynamicTools") or [])
@@ -934,12 +932,6 @@ def decode_request(body: JSONObject, provider: str) -> Request:
         tools=tuple(decode_tool(tool, provider) for tool in tools),
         settings=other_fields(body, *taken),
     )
-
-
-def _separate_rollout(given: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
-    """Return the lines of a rollout file, and everything else."""
-    recorded = [each for each in given if is_rollout_line(each)]
-    return recorded, [each for each in given if not is_rollout_line(each)]
 
 
 def extract_items(given: Sequence[JSONObject]) -> list[JSONObject]:
@@ -1294,14 +1286,10 @@ def is_rollout_line(line: JSONObject) -> bool:
 def decode_rollout(lines: Iterable[JSONObject], provider: str) -> list[Message]:
     """Return the history at the end of the record."""
     form = OpenAIResponsesFormatter(provider=provider)
-    return list(form.decode_request({"input": _history(lines)}).messages)
-
-
-def _history(lines: Iterable[JSONObject]) -> list[JSONObject]:
     items: list[JSONObject] = []
     for line in lines:
         items = apply_line(items, line)
-    return items
+    return list(form.decode_request({"input": items}).messages)
 
 
 def apply_line(items: list[JSONObject], line: JSONObject) -> list[JSONObject]:
@@ -1315,7 +1303,10 @@ def apply_line(items: list[JSONObject], line: JSONObject) -> list[JSONObject]:
             return [item for each in cast(list[JSONObject], instead) for item in _without_harness(each)]
         return [{"type": "message", "role": "user", "content": text_of(said.get("message"))}]
     elif said.get("type") == "thread_rolled_back":
-        return _drop_last_turns(items, said.get("num_turns"))
+        turns: JSON = said.get("num_turns")  # each begins with a user message
+        begun = [index for index, item in enumerate(items) if item.get("role") == "user"]
+        count = turns if isinstance(turns, int) else 0
+        return items[: begun[-min(count, len(begun))]] if count > 0 and begun else items
     return items
 
 
@@ -1339,10 +1330,3 @@ def _is_harness(block: JSONObject, kind: JSON) -> bool:
     if isinstance(kind, str) and kind != "unknown":
         return not kind.startswith(HISTORY_TYPES)
     return text_of(block.get("text")).lstrip().startswith(HARNESS_PREFIXES)
-
-
-def _drop_last_turns(items: list[JSONObject], turns: JSON) -> list[JSONObject]:
-    """Return the history without its last turns. Each turn begins with a user message."""
-    begun = [index for index, item in enumerate(items) if item.get("role") == "user"]
-    count = turns if isinstance(turns, int) else 0
-    return items[: begun[-min(count, len(begun))]] if count > 0 and begun else items

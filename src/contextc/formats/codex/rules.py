@@ -248,22 +248,17 @@ def _item(wire: JSONObject) -> JSONObject:
         content = as_list(wire.get("content"))
         return _with_id({**wire, "content": [text_block(each) if isinstance(each, str) else each for each in content]})
     if kind == "dynamicToolCall" and isinstance(wire.get("tool"), str):
-        return _with_id(_complete_call(wire))
+        blocks = [
+            {"type": "inputText", "text": _text_in(each)} if _block_error(each, RESULT_BLOCKS) else each
+            for each in as_list(wire.get("contentItems"))
+        ]
+        state = wire.get("status") if wire.get("status") in STATES else COMPLETED
+        made: JSONObject = {"arguments": {}, **wire, "status": state, "contentItems": blocks}
+        return _with_id(without_wrong_types(made, {"success": bool, "namespace": str}))
     if kind == "reasoning":
         texts = {name: [_text_in(each) for each in as_list(wire.get(name))] for name in REASONING_TEXTS}
         return _with_id({**wire, **texts})
     return wire
-
-
-def _complete_call(wire: JSONObject) -> JSONObject:
-    """Return a client tool call with missing fields filled in."""
-    blocks = [
-        {"type": "inputText", "text": _text_in(each)} if _block_error(each, RESULT_BLOCKS) else each
-        for each in as_list(wire.get("contentItems"))
-    ]
-    state = wire.get("status") if wire.get("status") in STATES else COMPLETED
-    made: JSONObject = {"arguments": {}, **wire, "status": state, "contentItems": blocks}
-    return without_wrong_types(made, {"success": bool, "namespace": str})
 
 
 def _tool(wire: JSONObject) -> JSON:

@@ -322,7 +322,9 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     facts: JSONObject = {name: reply[name] for name in ("id", "model") if reply.get(name)}
     cut = choice.get("finish_reason", "") is None and not usage
     finish = choice.get("finish_reason") or (None if cut else "stop")
-    error = _error_text(reply.get("error"), finish)
+    failure: JSON = reply.get("error")  # some replies only have the finish reason `error`
+    reason = cast(JSONObject, failure).get("message") if isinstance(failure, dict) else failure
+    error = str(reason) if failure else NO_REASON_GIVEN if finish == FAILED else None
     return replace(
         decoder.message(said),
         finish=FAILED if error else FINISH_REASONS.get(finish or "", finish),
@@ -343,12 +345,6 @@ def _cached_tokens(usage: JSONObject) -> int:
     inside = [cast(JSONObject, each).get("cached_tokens") for each in details if isinstance(each, dict)]
     found = [usage.get("num_cached_tokens"), *inside]
     return next((each for each in found if isinstance(each, int)), 0)
-
-
-def _error_text(error: JSON, finish: str | None) -> str | None:
-    """Return the error text, or None. Some replies only have the finish reason `error`."""
-    said = cast(JSONObject, error).get("message") if isinstance(error, dict) else error
-    return str(said) if error else NO_REASON_GIVEN if finish == FAILED else None
 
 
 def collect_events(events: Iterable[JSONObject]) -> JSONObject:

@@ -207,9 +207,14 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
         case ("messages", _, "tool_calls", _):
             return _reshaped_call(shaped)
         case ("messages", _, *_):
-            return _reshaped_chunk(shaped)
+            if shaped.get("type") == "thinking" and isinstance(shaped.get("thinking"), str):
+                return {**shaped, "thinking": [text_block(shaped["thinking"])]}
+            if shaped.get("type") == "refusal" and isinstance(shaped.get("refusal"), str):
+                return text_block(shaped["refusal"])
+            return without_nulls(shaped)
         case ("tools", _) if is_object(shaped.get("function")):
-            return _reshaped_tool(shaped)
+            function = without_wrong_types(shaped["function"], {"description": str, "strict": bool})
+            return {**shaped, "function": {**function, "parameters": object_or_empty(function.get("parameters"))}}
         case _:
             return shaped
 
@@ -240,19 +245,6 @@ def _reshaped_call(call: JSONObject) -> JSONObject:
     function = {"name": custom["name"], "arguments": custom["input"]} if custom else call.get("function")
     kept = {name: each for name, each in call.items() if name in ("id", "type") and isinstance(each, str)}
     return {**kept, "type": "function", "function": function}
-
-
-def _reshaped_chunk(wire: JSONObject) -> JSONObject:
-    if wire.get("type") == "thinking" and isinstance(wire.get("thinking"), str):
-        return {**wire, "thinking": [text_block(wire["thinking"])]}
-    if wire.get("type") == "refusal" and isinstance(wire.get("refusal"), str):
-        return text_block(wire["refusal"])
-    return without_nulls(wire)
-
-
-def _reshaped_tool(wire: JSONObject) -> JSONObject:
-    function = without_wrong_types(wire["function"], {"description": str, "strict": bool})
-    return {**wire, "function": {**function, "parameters": object_or_empty(function.get("parameters"))}}
 
 
 # ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -166,13 +166,9 @@ def _continues(block: JSONObject, piece: JSONObject) -> bool:
     words = TEXT_FIELDS.get(str(piece.get("type")))
     if words is None or block.get("type") != piece["type"]:
         return False
-    if any(block.get(name) != piece[name] for name in ("index", "id") if _both(name, block, piece)):
+    if any(None not in (block.get(name), piece.get(name)) and block[name] != piece[name] for name in ("index", "id")):
         return False
     return not block.get("signature") or (not piece.get(words) and piece.get("signature") in (None, block["signature"]))
-
-
-def _both(name: str, *blocks: JSONObject) -> bool:
-    return all(each.get(name) is not None for each in blocks)
 
 
 def _grow_detail(block: JSONObject, piece: JSONObject) -> None:

@@ -331,8 +331,12 @@ def coerce_value(value: JSON, path: JSONPath) -> JSON:
     match path:
         case () | ("messages",):
             return coerce_messages(value, path)
-        case ("tools", _):
-            return _reshaped_tool(value)
+        case ("tools", _):  # maybe one of the Responses API or of Anthropic
+            wire = object_or_empty(value)
+            if is_object(wire.get("function")):
+                return {**wire, "type": "function"}
+            named = isinstance(wire.get("name"), str) and wire.get("type") in (None, "function")
+            return as_function_tool(wire) if named else value
         case ("messages", turn):
             return text_message(value) if isinstance(value, str) else _reshaped_message(value, turn)
         case ("messages", turn, "tool_calls", index):
@@ -406,15 +410,6 @@ def _reshaped_call(value: JSON, id: str) -> JSON:
         return {**outer, "custom": {"name": inner["name"], "input": written}}
     inside = {} if inner is value else inner
     return {**outer, "type": "function", "function": {**inside, "name": inner["name"], "arguments": written}}
-
-
-def _reshaped_tool(value: JSON) -> JSON:
-    """Convert a tool of the Responses API or of Anthropic."""
-    wire = object_or_empty(value)
-    if is_object(wire.get("function")):
-        return {**wire, "type": "function"}
-    named = isinstance(wire.get("name"), str) and wire.get("type") in (None, "function")
-    return as_function_tool(wire) if named else value
 
 
 # ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

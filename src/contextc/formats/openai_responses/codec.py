@@ -217,7 +217,8 @@ class ResponsesCodec(BlockCodec):
         block = BLOCKS.encode(part, self)
         if block is None or (isinstance(part, Media) and "text" in block):
             return block
-        return merge_extra(block, _block_extra(part.extra, self.extra_key), self.extra_key)
+        rest = without_fields(own_extra(part.extra, self.extra_key), ITEM, NESTED)
+        return merge_extra(block, {self.extra_key: rest} if rest else None, self.extra_key)
 
     def is_ours(self, part: ProviderBlock) -> bool:
         """Return True if a part came from this provider in this format, and not in Chat Completions."""
@@ -509,12 +510,6 @@ def _simplify_message(item: JSONObject) -> JSONObject:
     if item.get("role") != "assistant" or "id" in item or not isinstance(item.get("content"), list):
         return item
     return {**item, "content": simplify_content(cast(list[JSONObject], item["content"]), "output_text")}
-
-
-def _block_extra(extra: Extra | None, place: str) -> Extra | None:
-    """Return the extra fields of a block, without those of its message item."""
-    rest = without_fields(own_extra(extra, place), ITEM, NESTED)
-    return {place: rest} if rest else None
 
 
 def _without_id(item: JSONObject) -> JSONObject:

@@ -193,7 +193,11 @@ class _Reader(RequestReader):
             return wrong
         if kind == "additional_tools" and item.get("role") != "developer":
             return Fault("role", "`role` must be developer for an item that adds tools.", detail=item.get("role"))
-        return _reasoning_error(item) if kind == "reasoning" and not self.lenient else None
+        for name in ("summary", "content") if kind == "reasoning" and not self.lenient else ():
+            for thought in list_or_empty(item.get(name)):
+                if wrong := tagged_error(thought, REASONING_BLOCKS):
+                    return Fault(name, f"`{name}` has an invalid block: {wrong.message}")
+        return None
 
     def block_error(self, block: JSON, shapes: Mapping[str, FieldTypes] | None) -> Fault | None:
         wrong = tagged_error(block, BLOCK_SCHEMAS if shapes is None else shapes)
@@ -245,14 +249,6 @@ def _role(item: JSONObject, kind: str, piece: PartKind) -> str:
     if piece == "result" or kind in CLIENT_RESULTS:
         return "tool"
     return "developer" if kind in CONTROL_ITEMS else item.get("role") or "assistant"
-
-
-def _reasoning_error(item: JSONObject) -> Fault | None:
-    for name in ("summary", "content"):
-        for thought in list_or_empty(item.get(name)):
-            if wrong := tagged_error(thought, REASONING_BLOCKS):
-                return Fault(name, f"`{name}` has an invalid block: {wrong.message}")
-    return None
 
 
 def coerce_value(value: JSON, path: JSONPath) -> JSON:

@@ -175,27 +175,19 @@ UNKNOWN_TYPE = "application/octet-stream"
 def coerce_value(value: JSON, path: JSONPath) -> JSON:
     """Return the value in a valid form of the same meaning; unchanged if there is none."""
     if path[0] in ("instructions", "system"):
-        return _prompt(value, listed=len(path) > 1)
+        content: JSON = cast(JSONObject, value).get("content") if isinstance(value, dict) else value
+        text = as_text(content if content is not None else value)
+        return {"role": "system", "content": text} if len(path) > 1 else text
     if path[0] == "tools":
-        return _tool(value)
+        if not isinstance(value, dict):
+            return None
+        tool = cast(JSONObject, value)
+        if tool.get("inputSchema") is None and isinstance(tool.get("parameters"), dict):
+            return {**without_fields(tool, "parameters"), "inputSchema": tool["parameters"]}
+        return tool
     if path == ("messages",):
         return [] if value is None else [_message(value)]
     return _message(value) if len(path) == 2 else _part(value)
-
-
-def _prompt(value: JSON, *, listed: bool) -> JSON:
-    content: JSON = cast(JSONObject, value).get("content") if isinstance(value, dict) else value
-    text = as_text(content if content is not None else value)
-    return {"role": "system", "content": text} if listed else text
-
-
-def _tool(value: JSON) -> JSON:
-    if not isinstance(value, dict):
-        return None
-    tool = cast(JSONObject, value)
-    if tool.get("inputSchema") is None and isinstance(tool.get("parameters"), dict):
-        return {**without_fields(tool, "parameters"), "inputSchema": tool["parameters"]}
-    return tool
 
 
 def _message(value: JSON) -> JSON:
@@ -222,7 +214,9 @@ def _message(value: JSON) -> JSON:
         return _legacy_result(wire) or text_message(as_text(content))
     if role == "system":
         parts = cast(list[JSON], content) if isinstance(content, list) else [content or ""]
-        content = "\n\n".join(as_text(_text(part)) for part in parts)
+        content = "\n\n".join(
+            as_text(part["text"] if is_object(part) and isinstance(part.get("text"), str) else part) for part in parts
+        )
     elif not isinstance(content, str | list):
         part: JSON = content if is_object(content) else text_block(as_text(content))
         content = [] if content is None else [part]
@@ -313,11 +307,6 @@ def _output(value: JSON) -> JSONObject:
 def list_objects(value: JSON) -> list[JSONObject]:
     """Return the objects in a list; none if the value is not a list."""
     return [each for each in cast(list[JSON], value) if is_object(each)] if isinstance(value, list) else []
-
-
-def _text(part: JSON) -> JSON:
-    """Return the text of a text part; any other value unchanged."""
-    return part["text"] if is_object(part) and isinstance(part.get("text"), str) else part
 
 
 # ── reading a request ─────────────────────────────────────────────────────────────────────────────────────────────────

@@ -79,8 +79,10 @@ class _Encoder(PartEncoder):
 
     def message(self, message: Message) -> list[JSONObject]:
         """Encode a message without calls; return nothing if none of it can be sent."""
-        if whole := _original_messages(message, self.provider):
-            return whole
+        natives = [part for part in message.parts if isinstance(part, ProviderBlock) and part.provider == self.provider]
+        found = [cast(JSONObject, part.data) for part in natives if isinstance(part.data, dict)]
+        if found and len(found) == len(message.parts) and all("role" in data for data in found):
+            return found  # whole messages whose role is not ours, such as `data`
         wire: JSONObject = {"role": message.role, "content": self.words(message), **self.reasoning(message)}
         if message.role == "user":
             wire |= self.attachments(part for part in message.parts if isinstance(part, Media))
@@ -181,13 +183,6 @@ class _Encoder(PartEncoder):
 
 def _is_source(part: ProviderBlock) -> bool:
     return isinstance(part.data, dict) and cast(JSONObject, part.data).get("type") == "source"
-
-
-def _original_messages(message: Message, provider: str) -> list[JSONObject]:
-    """Return original messages without a corresponding role, such as `data`, if the message holds nothing else."""
-    natives = [part for part in message.parts if isinstance(part, ProviderBlock) and part.provider == provider]
-    found = [cast(JSONObject, part.data) for part in natives if isinstance(part.data, dict)]
-    return found if len(found) == len(message.parts) and all("role" in data for data in found) else []
 
 
 # ── decoding ──────────────────────────────────────────────────────────────────────────────────────────────────────────
