@@ -61,14 +61,11 @@ class GeminiEndpoint(HTTPEndpoint):
         request = sdk._build_request("post", path, {}, {"headers": dict(call.headers)} if call.headers else None)
         request.data = call.body
         seconds = call.timeout or self.timeout
-        request.timeout = seconds if seconds else self._limits()
+        request.timeout = seconds or _http_library().Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
         # Versions before 2.33 have no such parameter. They retry only with aiohttp, which is not used here.
         once = {"implicit_retry": False} if "implicit_retry" in signature(sdk._async_request_once).parameters else {}
         found = await sdk._async_request_once(request, stream=True, **once)
         return cast(HTTPResponse, found.response_stream)
-
-    def _limits(self) -> Any:
-        return _http_library().Timeout(READ_SECONDS, connect=CONNECT_SECONDS)
 
     def _opened(self) -> "Client":
         if self._client is not None:

@@ -57,7 +57,8 @@ class SSEParser:
 
     def feed(self, chunk: bytes) -> list[JSONObject]:
         """Add a chunk and return the events that it completes."""
-        if b"\n" not in chunk and b"\r" not in chunk and not self._held_return():
+        is_after_return = bool(self._pieces) and self._pieces[-1].endswith(b"\r")
+        if b"\n" not in chunk and b"\r" not in chunk and not is_after_return:
             self._pieces.append(chunk)
             return []
         lines = b"".join([*self._pieces, chunk]).splitlines(keepends=True)
@@ -69,9 +70,6 @@ class SSEParser:
         """Return the remaining events at the end of the stream. Some servers omit the last empty line."""
         lines, self._pieces = b"".join(self._pieces).splitlines(keepends=True), []
         return self._read([*lines, b"\n"])
-
-    def _held_return(self) -> bool:
-        return bool(self._pieces) and self._pieces[-1].endswith(b"\r")
 
     def _read(self, lines: list[bytes]) -> list[JSONObject]:
         found: list[JSONObject] = []
@@ -233,7 +231,16 @@ class HTTPEndpoint(Endpoint):
         except Exception as error:
             self._fail(error, call)
         try:
-            self._check_kind(answer)
+            # A web page is a failure whatever its status. A retry would not help.
+            kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if kind in HTML_TYPES:
+                raise ProviderFailed(
+                    self.provider.name,
+                    "invalid",
+                    f"expected a JSON reply, got a web page ({kind})",
+                    status=answer.status_code,
+                    way_out=f"Check the URL: {self._address()}.",
+                )
             async with aclosing(_events(answer, call.stream, self.frames())) as events:
                 async for event in events:
                     yield event
@@ -316,18 +323,6 @@ class HTTPEndpoint(Endpoint):
         way_out = f"Check the URL ({self._address()}) and the network." if _is_connect_error(error) else ""
         message = mask_secrets(error_reason(error), self._secrets())[:300]
         return ProviderFailed(self.provider.name, "transient", message, way_out=way_out)
-
-    def _check_kind(self, answer: HTTPResponse) -> None:
-        """Raise a failure if the response is a web page, whatever its status. A retry would not help."""
-        kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind in HTML_TYPES:
-            raise ProviderFailed(
-                self.provider.name,
-                "invalid",
-                f"expected a JSON reply, got a web page ({kind})",
-                status=answer.status_code,
-                way_out=f"Check the URL: {self._address()}.",
-            )
 
     def _address(self) -> str:
         return mask_secrets(self.provider.url) or f"the default of the client `{self.provider.client}`"

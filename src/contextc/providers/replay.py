@@ -123,7 +123,9 @@ class Recorder(Endpoint):
                 yield event
         except ProviderFailed as error:
             if not (events and is_error(events[-1])):
-                refused = {"error": _failure_fields(error)}
+                body: JSONObject = {"error": {"code": error.code, "message": error.said}}
+                fields: JSONObject = {"status": error.status, "body": body, "retry_after": error.retry_after}
+                refused = {"error": {name: value for name, value in fields.items() if value is not None}}
             raise
         finally:
             await inner.aclose()
@@ -194,9 +196,3 @@ def _clean(event: JSONObject) -> JSONObject:
     if not is_error(event):
         return event
     return cast(JSONObject, map_strings(event, lambda text: mask_secrets(fix_surrogates(text))))
-
-
-def _failure_fields(error: ProviderFailed) -> JSONObject:
-    body: JSONObject = {"error": {"code": error.code, "message": error.said}}
-    fields: JSONObject = {"status": error.status, "body": body, "retry_after": error.retry_after}
-    return {name: value for name, value in fields.items() if value is not None}

@@ -68,9 +68,11 @@ def as_python(provider: Provider, formatter: Formatter, body: bytes, *, session:
         options += [table["key_option"].format(key=served["key"]), table["url_option"].format(url=address)]
         url = address
     else:
-        options += _credentials(table, key)
+        option = table.get("key_option" if key else "keyless_option", "")
+        options += [option.format(key=f'os.environ["{key}"]')] if option else []
         if provider.url or url == UNKNOWN_URL:
-            options.append(table["url_option"].format(url=_environment(url)))
+            found = SHELL_VARIABLE.fullmatch(url)
+            options.append(table["url_option"].format(url=f'os.environ["{found[1]}"]' if found else repr(url)))
     source = "\n".join([*imports, *([] if served else [""]), f"client = {table['client']}({', '.join(options)})"])
     needs = "import os\n\n" if "os.environ" in source else ""
     extra = f", {table['unknown']}={python_literal(unknown)}" if unknown else ""
@@ -100,11 +102,6 @@ def _address(provider: Provider, told: JSONObject) -> str:
     if provider.url:
         return mask_secrets(provider.url.rstrip("/"))
     return told["url"] if has_url(provider) else UNKNOWN_URL
-
-
-def _credentials(told: JSONObject, key: str) -> list[str]:
-    option = told.get("key_option" if key else "keyless_option", "")
-    return [option.format(key=f'os.environ["{key}"]')] if option else []
 
 
 def _local_server_text(provider: Provider) -> str:
@@ -175,12 +172,6 @@ def _quoted(text: str) -> str:
     plain = [re.sub(r'([\\"$`])', r"\\\1", part) for part in parts[::2]]
     named = [f"${{{name}}}" for name in parts[1::2]]
     return f'"{"".join(each for pair in zip(plain, [*named, ""], strict=True) for each in pair)}"'
-
-
-def _environment(text: str) -> str:
-    """Return a string as a Python expression. A variable becomes a lookup in `os.environ`."""
-    found = SHELL_VARIABLE.fullmatch(text)
-    return f'os.environ["{found[1]}"]' if found else repr(text)
 
 
 def python_literal(value: JSON, indent: str = "") -> str:

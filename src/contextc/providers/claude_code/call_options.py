@@ -262,11 +262,13 @@ def parse_call_options(call: ProviderCall, *, prompt: str, retries: int, env: Ma
 
 
 def _options(body: JSONObject, prompt: JSON) -> JSONObject:
+    from claude_agent_sdk import ClaudeAgentOptions
+
     if prompt not in PROMPTS:
         raise InvalidSetting('prompt: must be "append" or "replace"', got=prompt)
     options: JSONObject = {"verbatim_prompts": True}  # else the CLI would read files named in a prompt
     options |= {name: value for name, value in body.items() if name not in SEPARATE_KEYS}
-    check_settings(options, _known(), "Claude Code")
+    check_settings(options, {field.name for field in fields(ClaudeAgentOptions)} - RESERVED_OPTIONS, "Claude Code")
     if (model := body.get("model")) and model != DEFAULT_MODEL:
         options["model"] = model
     if "builtin_tools" in body:
@@ -279,12 +281,6 @@ def _options(body: JSONObject, prompt: JSON) -> JSONObject:
             **({"append": system_prompt} if system_prompt else {}),
         }
     return {**options, "system_prompt": system_prompt}
-
-
-def _known() -> set[str]:
-    from claude_agent_sdk import ClaudeAgentOptions
-
-    return {field.name for field in fields(ClaudeAgentOptions)} - RESERVED_OPTIONS
 
 
 def _agents(written: JSONObject) -> JSONObject:

@@ -62,7 +62,8 @@ TABLE = ErrorTable(
 
 def result_failure(provider: str, line: JSONObject, secrets: Iterable[str] = ()) -> ProviderFailed:
     """Return the failure for the last line of a turn."""
-    subtype, message = str(line.get("subtype") or ""), _message_of(line)
+    subtype, errors = str(line.get("subtype") or ""), cast(list[JSON], line.get("errors") or [])
+    message = "; ".join(map(str, errors)) if errors else str(line.get("result") or "")
     error = str(line.get("api_error_type") or line.get("api_error") or ("" if message else subtype))
     for limit in (subtype, error):
         if limit in LIMITS:
@@ -107,12 +108,6 @@ def exception_failure(
             provider, "invalid", message, way_out="Check the directory, and that the program is executable."
         )
     return map_error(provider, TABLE, message or type(error).__name__)
-
-
-def _message_of(line: JSONObject) -> str:
-    if errors := cast(list[JSON], line.get("errors") or []):
-        return "; ".join(str(each) for each in errors)
-    return str(line.get("result") or "")
 
 
 # ── one program ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,7 +167,13 @@ class ClaudeProcess:
                 raise line
             if line.get("type") in ("user", "assistant") and not line.get("parent_tool_use_id"):
                 self.cursors.add(line.get("uuid", ""))
-                _track_tool_calls(line, at_work)
+                # `at_work` holds the calls of running tools.
+                content: JSON = line["message"].get("content")
+                for block in cast(list[JSONObject], content) if isinstance(content, list) else ():
+                    if block.get("type") == "tool_use":
+                        at_work.add(block["id"])
+                    elif block.get("type") == "tool_result":
+                        at_work.discard(block["tool_use_id"])
             is_last = line.get("type") == "result"
             if is_last and line.get("result_index", self._turns) != self._turns:
                 raise ProviderFailed(self.provider, "transient", "Claude Code started a turn that was not requested")
@@ -269,16 +270,6 @@ async def _disconnect(client: "ClaudeSDKClient") -> None:
             with suppress(Exception):
                 await client.disconnect()
             return
-
-
-def _track_tool_calls(line: JSONObject, at_work: set[str]) -> None:
-    """Update the set of running tools from a line."""
-    content: JSON = line["message"].get("content")
-    for block in cast(list[JSONObject], content) if isinstance(content, list) else ():
-        if block.get("type") == "tool_use":
-            at_work.add(block["id"])
-        elif block.get("type") == "tool_result":
-            at_work.discard(block["tool_use_id"])
 
 
 def _report_error(started: asyncio.Future[None], outbox: LineQueue | None, error: Exception) -> None:

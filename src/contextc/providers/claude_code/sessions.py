@@ -281,17 +281,13 @@ class WriteOnlySessionStore:
 def file_matches(key: "SessionKey", entries: list[JSONObject], env: Mapping[str, str]) -> bool:
     """Return True if the CLI's own file of this session has exactly these entries."""
     try:
-        written = _file(key, env).read_bytes().decode()
+        folder = env.get(CONFIG_VARIABLE) or os.environ.get(CONFIG_VARIABLE) or Path.home() / ".claude"
+        written = (Path(folder) / "projects" / key["project_key"] / f"{key['session_id']}.jsonl").read_bytes().decode()
     except (OSError, UnicodeDecodeError):
         return False
     lines = [parse_object(line) for line in written.split("\n") if line]
     found = [line for line in lines if line is not None]
     return len(found) == len(lines) and _names(found) == _names(entries)
-
-
-def _file(key: "SessionKey", env: Mapping[str, str]) -> Path:
-    folder = env.get(CONFIG_VARIABLE) or os.environ.get(CONFIG_VARIABLE) or Path.home() / ".claude"
-    return Path(folder) / "projects" / key["project_key"] / f"{key['session_id']}.jsonl"
 
 
 def _names(entries: list[JSONObject]) -> list[str]:

@@ -168,7 +168,11 @@ class AppServer:
                 for line in lines:
                     with suppress(msgspec.DecodeError):  # lines that are not JSON are ignored
                         self._take(msgspec.json.decode(line, type=JSONObject))
-            await self._read_stderr_end()
+            # The exit status and the rest of standard error follow.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self.process.wait()
+            await asyncio.wait(self._tasks[1:], timeout=STDERR_SECONDS)
         finally:
             self._notify_listeners()
 
@@ -176,7 +180,10 @@ class AppServer:
         if "method" not in message:
             waiting = self._waiting.get(message.get("id", 0))
             if waiting is not None and not waiting.done():
-                _settle(waiting, message)
+                if "error" in message:
+                    waiting.set_exception(RequestRejected(str(message["error"].get("message", message["error"]))))
+                else:
+                    waiting.set_result(message.get("result") or {})
             return
         thread = id_in_message(message, "thread")
         if thread in self._listeners:
@@ -189,13 +196,6 @@ class AppServer:
         output = cast(asyncio.StreamReader, self.process.stderr)
         while piece := await output.read(CHUNK):
             self._complaints.extend(piece.decode("utf-8", "replace").splitlines())
-
-    async def _read_stderr_end(self) -> None:
-        """Wait for the exit status and the rest of standard error."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_SECONDS):
-                await self.process.wait()
-        await asyncio.wait(self._tasks[1:], timeout=STDERR_SECONDS)
 
     def _notify_listeners(self) -> None:
         for waiting in self._waiting.values():
@@ -210,13 +210,6 @@ def id_in_message(message: JSONObject, what: Literal["thread", "turn"]) -> str:
     params: JSONObject = message.get("params") or {}
     whole: JSONObject = params.get(what) or {}
     return str(params.get(f"{what}Id") or whole.get("id") or "")
-
-
-def _settle(waiting: "asyncio.Future[JSONObject]", answer: JSONObject) -> None:
-    if "error" in answer:
-        waiting.set_exception(RequestRejected(str(answer["error"].get("message", answer["error"]))))
-    else:
-        waiting.set_result(answer.get("result") or {})
 
 
 MODEL_PROVIDER = "contextc"
@@ -247,7 +240,14 @@ class LaunchConfig(Struct, frozen=True):
         settings = dict(BASE_CONFIG)
         if provider.url or provider.key:
             settings |= {**CUSTOM_URL_CONFIG, "model_provider": MODEL_PROVIDER}
-            known = _model_provider(provider, retries)
+            known: dict[str, JSON] = {
+                "name": MODEL_PROVIDER,
+                "base_url": provider.url or OPENAI_URL,
+                "wire_api": "responses",
+                "request_max_retries": retries,
+                "stream_max_retries": retries,
+                **({"env_key": provider.key} if provider.key else {}),
+            }
             settings |= {f"model_providers.{MODEL_PROVIDER}.{name}": value for name, value in known.items()}
         if provider.key and not environment.get(provider.key, "").strip():
             raise ProviderFailed(
@@ -261,17 +261,6 @@ class LaunchConfig(Struct, frozen=True):
         written = [part for name, value in settings.items() for part in ("-c", f"{name}={_toml(value)}")]
         found = program or _bundled(environment)
         return cls((found, *written, "app-server", "--listen", "stdio://"), environment)
-
-
-def _model_provider(provider: Provider, retries: int) -> dict[str, JSON]:
-    known: dict[str, JSON] = {
-        "name": MODEL_PROVIDER,
-        "base_url": provider.url or OPENAI_URL,
-        "wire_api": "responses",
-        "request_max_retries": retries,
-        "stream_max_retries": retries,
-    }
-    return known | ({"env_key": provider.key} if provider.key else {})
 
 
 def _bundled(environment: dict[str, str]) -> str:

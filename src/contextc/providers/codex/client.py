@@ -153,7 +153,11 @@ class CodexEndpoint(Endpoint):
             running = self._running
             if running is None or not running.server.is_alive or running.launch != launch:
                 if running is not None:
-                    self._retire(running)
+                    # Replaced: it is closed after its running calls have ended.
+                    if running.server.active_calls:
+                        self._older.append(running)
+                    else:
+                        self._close_soon(running)
                 running = self._running = await self._start(launch)
             if running.idle_timer is not None:
                 running.idle_timer.cancel()
@@ -186,13 +190,6 @@ class CodexEndpoint(Endpoint):
         except BaseException:
             await server.close()
             raise
-
-    def _retire(self, running: RunningProgram) -> None:
-        """Close a program that was replaced, after its running calls have ended."""
-        if running.server.active_calls:
-            self._older.append(running)
-        else:
-            self._close_soon(running)
 
     def _rest(self, running: RunningProgram) -> None:
         if running.server.active_calls:

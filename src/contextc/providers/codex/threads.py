@@ -134,10 +134,17 @@ class ThreadManager:
             self._stay(live)
             return OpenedThread(asked.session)
         after = await self._after(asked)
-        if len(after) == 1 and _answers(after[0], asked):
+        if len(after) == 1 and after[0]["status"] == "completed" and _client_name(after[0]) == asked.turn_name:
             return await self._recorded(asked, after[0])
         if asked.revert and _can_revert(after):
-            return await self._reverted(asked, after[0])
+            opened = await self._resumed(asked)
+            if opened.id != asked.session:  # already a fork
+                return opened
+            try:
+                await self.server.request("thread/revert", {"threadId": opened.id, "beforeTurnId": after[0]["id"]})
+            except RequestRejected:  # a thread of an older version cannot be changed in place
+                return await self._forked(asked, "")
+            return opened
         if after or asked.revert or (live is not None and not live.is_clean):
             return await self._forked(asked, "was continued elsewhere" if after and not asked.revert else "")
         return await self._resumed(asked)
@@ -203,16 +210,6 @@ class ThreadManager:
             raise ProviderFailed(self.provider, "session", problem)
         return OpenedThread(thread)
 
-    async def _reverted(self, asked: CodexCallOptions, turn: JSONObject) -> OpenedThread:
-        opened = await self._resumed(asked)
-        if opened.id != asked.session:  # already a fork
-            return opened
-        try:
-            await self.server.request("thread/revert", {"threadId": opened.id, "beforeTurnId": turn["id"]})
-        except RequestRejected:  # a thread of an older version cannot be changed in place
-            return await self._forked(asked, "")
-        return opened
-
     async def _forked(self, asked: CodexCallOptions, why: str) -> OpenedThread:
         await self.unload(asked.session)
         params = {"threadId": asked.session, "lastTurnId": asked.cursor, "excludeTurns": True}
@@ -242,10 +239,6 @@ def _can_revert(turns: list[JSONObject]) -> bool:
     """Return True if these turns can be reverted: none completed, and no history was injected before them."""
     is_complete = any(turn["status"] == "completed" for turn in turns)
     return bool(turns) and not is_complete and _client_name(turns[0]).startswith(PROMPT_PREFIX)
-
-
-def _answers(turn: JSONObject, asked: CodexCallOptions) -> bool:
-    return turn["status"] == "completed" and _client_name(turn) == asked.turn_name
 
 
 async def _usage(messages: "asyncio.Queue[JSONObject | None]", turn: str) -> JSONObject | None:

@@ -364,7 +364,7 @@ ITEM_INDEX = re.compile(r"items\[(\d+)\]")
 def to_importable(items: list[JSONObject]) -> tuple[list[JSONObject], int]:
     """Return the items in the accepted form, and the number that became text."""
     taken = [_taken(item) for item in items]
-    return taken, sum(1 for item, other in zip(items, taken, strict=True) if _is_text_of(item, other))
+    return taken, sum(item.get("type", "message") != other["type"] for item, other in zip(items, taken, strict=True))
 
 
 def replace_rejected(items: list[JSONObject], refusal: str) -> list[JSONObject] | None:
@@ -399,7 +399,3 @@ def _taken(item: JSONObject) -> JSONObject:
         return {**item, "type": "message", "role": role, "content": input_blocks}
     output_blocks: list[JSONObject] = [{"type": "output_text", "annotations": [], **block} for block in blocks]
     return {**item, "type": "message", "role": role, "status": "completed", "content": output_blocks}
-
-
-def _is_text_of(item: JSONObject, other: JSONObject) -> bool:
-    return item.get("type", "message") != other["type"]
