@@ -97,16 +97,12 @@ def options(
         out.print(f"contextc {contextc.__version__}")
         raise typer.Exit
     if context.invoked_subcommand not in WITHOUT_SETTINGS and sys.stdin.isatty() and sys.stderr.isatty():
-        _ask_for_trust()
+        # Without trust, the command refuses the project file.
+        from contextc.cli import trust  # it is needed rarely
 
-
-def _ask_for_trust() -> None:
-    """Ask for trust in a project file that is not trusted. Without it, the command refuses the file."""
-    from contextc.cli import trust  # it is needed rarely
-
-    file = find_untrusted_file()
-    if file is not None and trust.can_be_trusted(file) and trust.ask_for_trust(file):
-        trust_file(file)
+        file = find_untrusted_file()
+        if file is not None and trust.can_be_trusted(file) and trust.ask_for_trust(file):
+            trust_file(file)
 
 
 def main() -> None:

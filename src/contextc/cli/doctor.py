@@ -266,7 +266,11 @@ def run(
             report = _repair(handle, report, notes, yes, json)
         else:
             _show(report, json, verbose)
-    raise typer.Exit(_exit_code(report))
+    # 1 if a fault or an unrepaired conversation is left
+    repaired = {each.conversation for each in report.healed or () if each.outcome != "left"}
+    faults = [each for each in report.findings if each.kind == "fault"]
+    left = [each for each in faults if each.healing == "none" or each.conversation not in repaired]
+    raise typer.Exit(1 if left or any(each.outcome == "left" for each in report.healed or ()) else 0)
 
 
 @contextmanager
@@ -281,14 +285,6 @@ def _open_for_scan(store: str | None, settings: Settings, *, damaged: bool) -> G
                 raise
             handle = stack.enter_context(open_for_inspection(settings.store.value))
         yield handle
-
-
-def _exit_code(report: DoctorReport) -> int:
-    """Return the exit code: 1 if a fault or an unrepaired conversation is left."""
-    repaired = {each.conversation for each in report.healed or () if each.outcome != "left"}
-    faults = [each for each in report.findings if each.kind == "fault"]
-    left = [each for each in faults if each.healing == "none" or each.conversation not in repaired]
-    return 1 if left or any(each.outcome == "left" for each in report.healed or ()) else 0
 
 
 def _scan(store: Store, settings: Settings, conversation: str | None) -> DoctorReport:
@@ -340,7 +336,7 @@ def _repair(store: Store, report: DoctorReport, notes: bool, yes: bool, json: bo
         _show_plan(plan, [each for each in report.findings if each not in plan])
     if not plan:
         repaired: list[RepairResult] = []
-    elif yes or (not json and _confirm(len(names))):
+    elif yes or (not json and _is_terminal() and typer.confirm(f"Repair {pluralize(len(names), 'conversation')}?")):
         with progress_bar("repairing") as bar:
             repaired = repair_conversations(store, plan, bar)
     elif json or not _is_terminal():
@@ -364,10 +360,6 @@ def _repair(store: Store, report: DoctorReport, notes: bool, yes: bool, json: bo
 
 def _is_terminal() -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def _confirm(conversations: int) -> bool:
-    return _is_terminal() and typer.confirm(f"Repair {pluralize(conversations, 'conversation')}?")
 
 
 def _report(settings: Settings) -> DoctorReport:
@@ -402,20 +394,16 @@ def _show(report: DoctorReport, json: bool, verbose: bool) -> None:
         f"{pluralize(len(report.conversations), 'conversation')}, {pluralize(messages, 'message')}: {found}{notes}"
     )
     if verbose or not faults:
-        _show_configuration(report)
+        out.print()
+        print_settings(report.settings)
+        if report.providers:
+            print_providers(report.providers)
+        print_keys(report.keys)
+        print_programs(report.programs)
     elif faults:
         err.print("--verbose also prints settings, providers and programs.")
     if any(each.healing != "none" for each in report.findings):
         err.print("Nothing was changed. --heal repairs faults and open calls, --heal --notes the rest.", soft_wrap=True)
-
-
-def _show_configuration(report: DoctorReport) -> None:
-    out.print()
-    print_settings(report.settings)
-    if report.providers:
-        print_providers(report.providers)
-    print_keys(report.keys)
-    print_programs(report.programs)
 
 
 def _show_plan(plan: list[Finding], others: list[Finding]) -> None:

@@ -61,21 +61,6 @@ def print_manifest(manifest: Manifest) -> None:
     for remark in record.remarks:
         out.print(f"[yellow]! {escape_markup(remark)}[/]", soft_wrap=True)
     out.print()
-    out.print(_manifest_table(manifest), crop=False)
-
-
-class ManifestRow(NamedTuple):
-    """A row of the table. `what` and `why` are raw text, which is sanitized when it is printed."""
-
-    sent: bool
-    seq: str
-    role: str
-    tokens: str
-    what: str
-    why: str
-
-
-def _manifest_table(manifest: Manifest) -> Table:
     rows = [
         ManifestRow(
             each.shown,
@@ -103,7 +88,18 @@ def _manifest_table(manifest: Manifest) -> Table:
     if len(rows) > MAX_ROWS:
         more = ManifestRow(True, "", "", "", f"… {len(rows) - MAX_ROWS:,} more (--json prints all)", "")
         rows = [*rows[:half], more, *rows[-half:]]
-    return _table(rows)
+    out.print(_table(rows), crop=False)
+
+
+class ManifestRow(NamedTuple):
+    """A row of the table. `what` and `why` are raw text, which is sanitized when it is printed."""
+
+    sent: bool
+    seq: str
+    role: str
+    tokens: str
+    what: str
+    why: str
 
 
 def _table(rows: Sequence[ManifestRow]) -> Table:

@@ -63,7 +63,13 @@ def run(
     html, write one file that shows them in any browser, without a server and without network access.
     """
     if format is not None and format not in REQUEST_FORMATS:
-        _check_format(format)
+        # The error for an unknown format lists the formats of archives, too.
+        try:
+            formatter(format)
+        except InvalidSetting as error:
+            if error.case != "format":
+                raise
+            raise InvalidSetting(error.problem, fix=format_fix(format, REQUEST_FORMATS)) from None
     if format != "html" and (request is not None or redact):
         problem = f"{'--request' if request is not None else '--redact'} needs --format html"
         raise InvalidSetting(problem, fix="Add --format html, or leave the option out.")
@@ -92,16 +98,6 @@ def run(
             _write_file(handle, conversation, output)
     if output != "-":
         err.print(f"wrote [bold]{escape_markup(output)}[/]")
-
-
-def _check_format(format: str) -> None:
-    """Raise InvalidSetting for an unknown format. The error lists the formats of archives, too."""
-    try:
-        formatter(format)
-    except InvalidSetting as error:
-        if error.case != "format":
-            raise
-        raise InvalidSetting(error.problem, fix=format_fix(format, REQUEST_FORMATS)) from None
 
 
 def _parse_request(text: str) -> tuple[str, int]:

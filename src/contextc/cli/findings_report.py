@@ -7,7 +7,6 @@ from rich.table import Table
 
 from contextc._json import JSONObject
 from contextc.analysis import (
-    CauseSummary,
     ConversationCacheReads,
     ConversationCosts,
     Finding,
@@ -104,13 +103,20 @@ def print_causes(summary: StoreFindings, limit: int) -> None:
     table.add_column("code", no_wrap=True)
     table.add_column("cause", overflow="fold")
     for each in summary.causes[:limit]:
+        example = each.examples[0]
+        lines = [
+            escape_markup(each.title),
+            f"[dim]most: {show_cost(example.cost) or 'unknown cost'} in {escape_markup(example.conversation)}, request "
+            f"{example.request}[/]",
+            f"[green]fix:[/] {escape_markup(each.fix)}",
+        ]
         table.add_row(
             show_cost(each.cost),
             f"{each.tokens:,}" if each.tokens else "",
             f"{each.count:,}",
             f"{each.conversations:,}",
             each.code,
-            _describe_cause(each),
+            "\n".join(lines),
         )
     out.print(table)
     if len(summary.causes) > limit:
@@ -120,17 +126,6 @@ def print_causes(summary: StoreFindings, limit: int) -> None:
         f"{pluralize(summary.conversations, 'conversation')}. {OVERLAP}",
         soft_wrap=True,
     )
-
-
-def _describe_cause(cause: CauseSummary) -> str:
-    example = cause.examples[0]
-    lines = [
-        escape_markup(cause.title),
-        f"[dim]most: {show_cost(example.cost) or 'unknown cost'} in {escape_markup(example.conversation)}, request "
-        f"{example.request}[/]",
-        f"[green]fix:[/] {escape_markup(cause.fix)}",
-    ]
-    return "\n".join(lines)
 
 
 def print_all_costs(found: Sequence[ConversationCosts]) -> None:

@@ -123,7 +123,15 @@ def run(
     folder = resolve_root(root)
     resolve_model(model)  # an unknown model raises before the server starts
     if proxy:
-        _check_proxy_port(proxy_port)
+        # Else its process would end, and the web UI would go on without it.
+        from contextc.proxy.proxy_server import listen  # it takes time to import
+
+        try:
+            listen("127.0.0.1", proxy_port).close()
+        except InvalidSetting as error:
+            raise InvalidSetting(
+                f"proxy: {error.problem}", fix="Use another port: --proxy-port 0 selects a free one."
+            ) from error
     options = ServerOptions(
         model=model,
         agent=agent,
@@ -152,18 +160,6 @@ def run(
             server.run([listening])
     if server.exit_code:
         raise typer.Exit(server.exit_code)
-
-
-def _check_proxy_port(port: int) -> None:
-    """Raise if the port of the proxy cannot be used: its process would end, and the web UI would go on without it."""
-    from contextc.proxy.proxy_server import listen  # it takes time to import
-
-    try:
-        listen("127.0.0.1", port).close()
-    except InvalidSetting as error:
-        raise InvalidSetting(
-            f"proxy: {error.problem}", fix="Use another port: --proxy-port 0 selects a free one."
-        ) from error
 
 
 @contextmanager

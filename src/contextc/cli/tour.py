@@ -108,12 +108,8 @@ def _print_title(title: str, text: str) -> None:
 def _print_messages(messages: list[Message]) -> None:
     table = Table("seq", "role", "content", "status", "id", box=None, header_style="bold")
     for message in messages:
-        table.add_row(str(message.seq), message.role, _content(message), message.status, message.id[:16])
+        texts = [part.text for part in message.parts if isinstance(part, Text)]
+        texts += [f"{call.name}({call.arguments})" for call in message.tool_calls]
+        texts += [f"{result.name} → {result.text}" for result in message.tool_results]
+        table.add_row(str(message.seq), message.role, escape_markup(" ".join(texts)), message.status, message.id[:16])
     out.print(table)
-
-
-def _content(message: Message) -> str:
-    texts = [part.text for part in message.parts if isinstance(part, Text)]
-    texts += [f"{call.name}({call.arguments})" for call in message.tool_calls]
-    texts += [f"{result.name} → {result.text}" for result in message.tool_results]
-    return escape_markup(" ".join(texts))

@@ -160,7 +160,9 @@ class ChatSession:
             await (self._run_piped() if self.options.question is None else self._run_question(self.options.question))
             await self.executor.config.background.wait(self.conversation)
             return self.exit_code
-        self._greet()
+        self.renderer.note(f"contextc chat · {self.describe()}")
+        self.renderer.note("/help lists the commands. Ctrl-C stops a turn, Ctrl-D exits.")
+        self.report_state()
         while not self.is_exiting:
             if (line := self._typed.pop(0) if self._typed else self._read_line()) is not None:
                 await self._run_line(line)
@@ -420,11 +422,6 @@ class ChatSession:
             )
         at = f" at {mask_secrets(provider.url)}" if provider.url and provider.client != "replay" else ""
         return f"{provider.name}:{provider.model_id}{at} · {self.conversation} · {tools}"
-
-    def _greet(self) -> None:
-        self.renderer.note(f"contextc chat · {self.describe()}")
-        self.renderer.note("/help lists the commands. Ctrl-C stops a turn, Ctrl-D exits.")
-        self.report_state()
 
     def _announce(self) -> None:
         """Print the name of the conversation, so that it can be continued."""

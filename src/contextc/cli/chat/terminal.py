@@ -388,16 +388,13 @@ class TerminalRenderer:
                 self.error_shown = True
                 self.error(event.error.partition(": ")[2] or event.error)
             case TurnFinish():
-                self._show_finish(event)
-
-    def _show_finish(self, event: TurnFinish) -> None:
-        if event.finish == "cancelled":
-            self.warn("stopped. The partial answer is kept; /continue asks again.")
-        elif event.finish not in NORMAL_FINISHES and event.finish != "error":
-            self.warn(f"the turn ended: {event.finish}")
-        work = [pluralize(event.steps, "step")] if event.steps > 1 else []
-        work += [pluralize(event.tool_calls, "tool call")] if event.tool_calls else []
-        self.show_meter(self._used, self._available, event, ", ".join(work))
+                if event.finish == "cancelled":
+                    self.warn("stopped. The partial answer is kept; /continue asks again.")
+                elif event.finish not in NORMAL_FINISHES and event.finish != "error":
+                    self.warn(f"the turn ended: {event.finish}")
+                work = [pluralize(event.steps, "step")] if event.steps > 1 else []
+                work += [pluralize(event.tool_calls, "tool call")] if event.tool_calls else []
+                self.show_meter(self._used, self._available, event, ", ".join(work))
 
     def show_meter(self, used: int, available: int, event: TurnFinish | None = None, more: str = "") -> None:
         if not available:
