@@ -11,7 +11,7 @@ from contextc.compiler.past_requests import rebuild
 from contextc.formats import formatter
 from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import ImportSummary, import_files
-from contextc.observation.chain_writer import is_truncated
+from contextc.store.message_matching import is_truncated
 
 
 def user(text: str) -> JSONObject:

@@ -5,7 +5,6 @@ that diverge become branches, and so does a reply whose content changed. If the 
 in the meantime, or has a running turn, the import is refused. Another name for the conversation solves that.
 """
 
-import re
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
@@ -13,24 +12,27 @@ from typing import NamedTuple, TypeAlias
 from msgspec import MsgspecError
 from msgspec.structs import replace
 
-from contextc._json import encode_canonical
 from contextc.errors import Conflict, ConversationExists, InvalidInput
 from contextc.interchange.contextc_jsonl import CHUNK, Progress
 from contextc.interchange.found_conversation import Origin, read_origin
 from contextc.messages import (
-    Media,
     Message,
-    ProviderBlock,
-    ToolCall,
-    canonical_content,
     decode_message,
-    make_chain_id,
     validate_message,
 )
-from contextc.observation.chain_writer import longer_results
 from contextc.store import Branch, Conversation, Store, branches, message_log
 from contextc.store.leases import holds_none, may_take
 from contextc.store.message_log import SEQ_BITS, SEQ_MASK, PendingMessage, original_uid
+from contextc.store.message_matching import (
+    IMPORTED,
+    IMPORTED_BY_ID,
+    MessageKey,
+    call_content,
+    had_content_of,
+    is_same,
+    may_share_author,
+    message_key,
+)
 from contextc.store.redaction import get_repair_note
 from contextc.store.transaction_engine import Transaction
 
@@ -43,11 +45,8 @@ from contextc.store.transaction_engine import Transaction
 # repaired branch.
 
 
-DIGITS = re.compile(r"\d+")
-GENERATED_ID = re.compile(r"call_\d+")
-"""Generated ids of calls that came without one. The numbers start again in each request, so they identify nothing."""
-MessageKey: TypeAlias = str | bytes
-"""A uid, or a hash of the content of a message."""
+NodeKey: TypeAlias = str | MessageKey
+"""A uid, or the key of a message."""
 
 
 class StoredNode:
@@ -58,7 +57,7 @@ class StoredNode:
     def __init__(self, branch: int, seq: int, id: bytes, message: Message | None, parent: "StoredNode | None") -> None:
         self.branch, self.seq, self.id, self.message, self.parent = branch, seq, id, message, parent
         self.children: list[StoredNode] = []
-        self.by_key: dict[MessageKey, list[StoredNode]] = {}
+        self.by_key: dict[NodeKey, list[StoredNode]] = {}
         self.unreadable: list[StoredNode] = []
         self.ending_branches: list[int] = []
 
@@ -73,7 +72,7 @@ class StoredTree:
         self.copies: set[int] = set()
         self.current: list[StoredNode] = []
         self._places: dict[int, int] = {}
-        self._named: dict[MessageKey, list[StoredNode]] = {}
+        self._named: dict[NodeKey, list[StoredNode]] = {}
         self._instead: dict[int, StoredNode] = {}
         head = message_log.find_tip(tx, name, lock)
         self.is_new = head is None
@@ -84,7 +83,7 @@ class StoredTree:
 
     def find_next(self, node: StoredNode, message: Message) -> list[StoredNode]:
         """Return the nodes that may be this message, after a node; others may be in between."""
-        wanted = message.uid or content_key(message)
+        wanted = message.uid or message_key(message, IMPORTED)
         found = [each for each in node.by_key.get(wanted, ()) if _is_same_message(each, message)]
         found += [each for each in node.unreadable if each not in found and _matches_id(each, node, message)]
         if not found:
@@ -198,10 +197,10 @@ class StoredTree:
         message = node.message
         if message is None or message.redacted:
             parent.unreadable.append(node)
-        names: list[MessageKey] = []
+        names: list[NodeKey] = []
         if message is not None:
             names += [original_uid(message.uid)] if message.uid else []
-            names += [] if message.redacted else [content_key(message)]
+            names += [] if message.redacted else [message_key(message, IMPORTED)]
         for name in names:
             parent.by_key.setdefault(name, []).append(node)
             self._named.setdefault(name, []).append(node)
@@ -230,20 +229,9 @@ class StoredTree:
                     self.repaired.add(old)
 
 
-def content_key(message: Message) -> bytes:
-    """Return a hash of the content of a message. System prompts that differ only in digits (a date) are equal."""
-    calls: list[object] = [_call_key(call) for call in message.tool_calls]
-    calls += ["" if GENERATED_ID.fullmatch(result.call_id) else result.call_id for result in message.tool_results]
-    text = "" if message.role == "tool" else message.text.strip()
-    if message.role == "system":
-        text = DIGITS.sub("0", text)
-    shown = [] if message.role == "tool" else _media_keys(message)
-    return blake2b(encode_canonical((message.role, text, calls, shown)), digest_size=16).digest()
-
-
 def extend_path(path: bytes, message: Message) -> bytes:
     """Return the hash of the path to a message, from the hash of the path before it."""
-    return blake2b(path + content_key(message), digest_size=16).digest()
+    return blake2b(path + repr(message_key(message, IMPORTED)).encode(errors="replace"), digest_size=16).digest()
 
 
 def has_other_version(node: StoredNode, message: Message) -> bool:
@@ -251,7 +239,7 @@ def has_other_version(node: StoredNode, message: Message) -> bool:
     result.
     """
     if message.role == "tool":
-        alike = (each.message for each in node.by_key.get(content_key(message), ()))
+        alike = (each.message for each in node.by_key.get(message_key(message, IMPORTED), ()))
         if any(each is not None and get_repair_note(each) for each in alike):
             return True
     return message.role != "user" and bool(message.uid) and message.uid in node.by_key
@@ -264,66 +252,45 @@ def _decode_or_none(body: bytes) -> Message | None:
         return None
 
 
-def _media_keys(message: Message) -> list[object]:
-    media = [part for part in message.parts if isinstance(part, Media | ProviderBlock)]
-    return [
-        part.data if isinstance(part, ProviderBlock) else part.blob or part.url or part.file_id or "" for part in media
-    ]
-
-
 def _is_same_message(node: StoredNode, theirs: Message) -> bool:
     """Return True if a node with the same uid or hash is the same message."""
     ours = node.message
-    if ours is None or ours.role != theirs.role or not _may_share_author(ours, theirs):
+    if ours is None:
         return False
     if ours.redacted:
-        return bool(theirs.uid)
-    if content_key(ours) != content_key(theirs) or (theirs.uid and ours.status != "sent" == theirs.status):
-        return False  # another message, or a reply that was not complete
-    if theirs.role == "tool":
-        return bool(theirs.uid and node.children) or longer_results(ours, theirs) is not None
-    return not theirs.uid or _call_contents(ours) == _call_contents(theirs)
+        return bool(theirs.uid) and ours.role == theirs.role and may_share_author(ours, theirs)
+    if theirs.uid and ours.status != "sent" == theirs.status:
+        return False  # a reply that was not complete
+    if not is_same(ours, theirs, IMPORTED_BY_ID if theirs.uid and node.children else IMPORTED):
+        return False
+    return not theirs.uid or theirs.role == "tool" or _call_contents(ours) == _call_contents(theirs)
 
 
 def _call_contents(message: Message) -> list[object]:
-    return [(call.id, call.name, call.raw or call.arguments) for call in message.tool_calls]
-
-
-def _call_key(call: ToolCall) -> object:
-    return (call.name, call.raw or call.arguments) if GENERATED_ID.fullmatch(call.id) else call.id
+    return [(call.id, call_content(call)) for call in message.tool_calls]
 
 
 def _matches_id(node: StoredNode, parent: StoredNode, theirs: Message) -> bool:
-    """Return True if a redacted or unreadable message was this one, by its id. It must not be imported again.
-
-    A message without an author matches any author.
-    """
-    authors = {theirs.author, node.message.author if node.message is not None else None}
-    versions = (replace(theirs, author=author) for author in authors)
-    return any(make_chain_id(parent.id, canonical_content(version)) == node.id for version in versions)
+    """Return True if a redacted or unreadable message was this one. It must not be imported again."""
+    return had_content_of(node.id, parent.id, node.message.author if node.message is not None else None, theirs)
 
 
 def _may_be_missing_between(node: StoredNode, found: StoredNode, theirs: Message) -> bool:
     """Return True if the messages between two nodes may be missing in a client's history."""
     each = found.parent
     while each is not None and each.seq > node.seq:
-        if each.message is not None and each.message.role == "user" and _may_share_author(each.message, theirs):
+        if each.message is not None and each.message.role == "user" and may_share_author(each.message, theirs):
             return False
         each = each.parent
     return each is node
 
 
-def _may_share_author(one: Message, other: Message) -> bool:
-    """Return True if two messages may have the same author. A missing author matches any."""
-    return one.author is None or other.author is None or one.author == other.author
-
-
 def _is_replaced(passed: Message | None, first: Message) -> bool:
     """Return True if a new message would replace this one, instead of following it."""
     if passed is None or passed.role == "user":
-        return passed is None or _may_share_author(passed, first)
+        return passed is None or may_share_author(passed, first)
     return passed.role == first.role == "assistant" or (
-        passed.role == "tool" and content_key(passed) == content_key(first)
+        passed.role == "tool" and message_key(passed, IMPORTED) == message_key(first, IMPORTED)
     )
 
 
@@ -686,9 +653,9 @@ class _ImportTarget:
         """Return True if all messages after a node on the current branch are older versions of the source's."""
         if not self.stored.is_current(node):
             return False
-        theirs = {entry.admitted.message.uid or content_key(entry.admitted.message) for entry in line}
+        theirs = {entry.admitted.message.uid or message_key(entry.admitted.message, IMPORTED) for entry in line}
         behind = [each.message for each in self.stored.current if each.seq > node.seq]
-        return all(each is not None and ({each.uid, content_key(each)} & theirs) for each in behind)
+        return all(each is not None and ({each.uid, message_key(each, IMPORTED)} & theirs) for each in behind)
 
     def _append(
         self, tx: Transaction, way: _TreePosition, rest: EntryLine, progress: Progress | None, total: int
