@@ -20,7 +20,7 @@ from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.errors import ContextcError, ConversationExists, StoreCorrupt, UnknownConversation
 from contextc.messages import Message
-from contextc.observation.chain_writer import find_repaired, is_copy, is_same
+from contextc.observation.chain_writer import find_repaired, is_copy
 from contextc.observation.client_ids import EXPLICIT
 from contextc.observation.exchange_parser import (
     DECODE_ERRORS,
@@ -35,6 +35,7 @@ from contextc.observation.observed_request import NewNames, RecordOptions
 from contextc.observation.request_rows import is_model_output
 from contextc.store.ledger_schema import Channel, ChannelState, HeadHashes, RowRange, state_from_json, unpack_record
 from contextc.store.message_log import SEQ_BITS, SEQ_MASK, BranchTip, decode_row, find_tip, load_messages, make_place
+from contextc.store.message_matching import OBSERVED, is_same
 from contextc.store.transaction_engine import Transaction
 
 # ── the stored index ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -573,7 +574,9 @@ class ConversationFinder:
         except (ContextcError, *DECODE_ERRORS):
             return False
         both = [[each for each in some if each.role != "system" and not is_blank(each)] for some in (stored, sent)]
-        return len(both[0]) == len(both[1]) and all(map(is_same, *both))
+        return len(both[0]) == len(both[1]) and all(
+            is_same(ours, theirs, OBSERVED) for ours, theirs in zip(*both, strict=True)
+        )
 
     def _number_of(self, tx: Transaction, name: str) -> int:
         row = tx.row("SELECT number FROM conversation WHERE name = ?", name)
@@ -619,7 +622,7 @@ class ConversationFinder:
             mine = self.decoder.decode_first(index, end)
         except (ContextcError, *DECODE_ERRORS):
             return True
-        return not stored or mine is None or is_same(next(iter(stored.values())), mine)
+        return not stored or mine is None or is_same(next(iter(stored.values())), mine, OBSERVED)
 
     def save_keys(self, tx: Transaction, conversation: int, place: int) -> None:
         given = self.given

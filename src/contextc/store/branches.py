@@ -274,6 +274,31 @@ def create_branch(tx: Transaction, conversation: str, here: BranchTip, at: Refer
     return BranchTip(here.conversation, here.tree, number, here.revision + is_current, spot.seq, spot.id)
 
 
+def place_entries(
+    tx: Transaction,
+    conversation: str,
+    current: BranchTip,
+    there: BranchTip,
+    after: Reference,
+    entries: Sequence[PendingMessage],
+    *,
+    is_branch: bool,
+    is_current: bool = True,
+) -> tuple[BranchTip, list[Message]]:
+    """Append messages to the branch that ends at `there`; if `is_branch`, to a new one after a message of it.
+
+    The branch becomes the current one if `is_current`. Returns its end, and the messages.
+    """
+    if is_branch:
+        there = create_branch(tx, conversation, there, after, is_current=is_current)
+    elif there.branch != current.branch and is_current:
+        there = switch_branch(tx, conversation, there)
+    stored = insert_messages(tx, conversation, there, entries)
+    if stored:
+        there = replace(there, seq=stored[-1].seq, id=bytes.fromhex(stored[-1].id))
+    return there, stored
+
+
 def switch_branch(tx: Transaction, conversation: str, there: BranchTip) -> BranchTip:
     """Make another branch current and return its end."""
     _set_current_branch(tx, conversation, there.branch)
