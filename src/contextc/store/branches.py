@@ -4,25 +4,26 @@ New branches share all earlier messages; no message is copied or changed. Only `
 and it keeps those that a fork still needs.
 """
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from contextc.errors import ConversationExists, InvalidInput, StoreCorrupt, UnknownMessage
-from contextc.messages import Message, make_root_id
+from contextc.messages import Message, decode_message, make_root_id
 from contextc.store.message_log import (
     SEQ_MASK,
     Branch,
     BranchTip,
     Conversation,
-    HistoryDifference,
     MessageLocation,
     PendingMessage,
     Reference,
     VerifiedRanges,
     check_name,
     check_new_name,
-    compare_histories,
+    decode_readable,
     find_free_uid,
     find_message,
     find_tip,
@@ -32,6 +33,7 @@ from contextc.store.message_log import (
     load_between,
     load_branch_end,
     load_context_start,
+    load_lineage,
     load_root,
     load_tip,
     load_tip_of_branch,
@@ -41,6 +43,7 @@ from contextc.store.message_log import (
     to_id,
     update_last_active,
 )
+from contextc.store.message_matching import HistoryDifference, compare_histories, may_begin
 from contextc.store.redaction import delete_channels, delete_summaries, delete_unused_blobs
 from contextc.store.transaction_engine import Row, Transaction, log_warning
 from contextc.store.turn_records import copy_todos as copy_todos
@@ -129,6 +132,51 @@ def list_branches(tx: Transaction, conversation: str) -> list[Branch]:
     ]
 
 
+class OtherBranch(NamedTuple):
+    """A branch: the last seq that it shares with the current one (None: unknown), and the message after it, if any."""
+
+    number: int
+    base: int | None
+    first: Message | None
+
+
+def list_other_branches(tx: Transaction, conversation: str, here: BranchTip) -> list[OtherBranch]:
+    """Return the branches other than the current one, newest first, without unreadable ones. Of each, one message is
+    read.
+    """
+    ends: dict[int, int] = {}
+    until = here.seq
+    for number, base in load_lineage(tx, here.branch):
+        ends[number] = until
+        until = min(until, base)
+    sql = "SELECT number, parent, base_seq FROM branch WHERE conversation = ? ORDER BY number DESC"
+    table = {number: (parent, base) for number, parent, base in tx.rows(sql, conversation)}
+
+    def next_place(branch: int) -> int | None:
+        """Return the place of the first message of a branch that the current one does not have."""
+        while branch not in ends:
+            parent, base = table.get(branch, (None, 0))
+            if parent is None:  # a branch of another conversation
+                return None
+            if base <= ends.get(parent, -1):
+                return make_place(branch, base + 1)
+            branch = parent
+        return make_place(branch, ends[branch] + 1)
+
+    places = {number: next_place(number) for number in table if number != here.branch}
+    found: dict[int, Message | None] = {}
+    wanted = [place for place in places.values() if place is not None]
+    for start in range(0, len(wanted), MAX_READ):
+        some = wanted[start : start + MAX_READ]
+        rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({', '.join('?' * len(some))})", *some)
+        found |= {place: None for place, _ in rows} | dict(decode_readable(decode_message, rows))
+    return [
+        OtherBranch(number, None if place is None else (place & SEQ_MASK) - 1, found.get(place or 0))
+        for number, place in places.items()
+        if place not in found or found[place] is not None
+    ]
+
+
 def create_conversation(tx: Transaction, name: str) -> Conversation:
     """Create an empty conversation."""
     check_name(name)
@@ -192,28 +240,43 @@ def switch(tx: Transaction, conversation: str, branch: int) -> Conversation:
     return load_conversation(tx, conversation)
 
 
-def switch_to_best_match(
-    tx: Transaction, conversation: str, client_messages: Sequence[Message], verified: VerifiedRanges | None = None
-) -> HistoryDifference:
-    """Switch to the branch that a client's history continues: the current one, another one, or a new one.
+def merge_history(
+    tx: Transaction,
+    conversation: str,
+    here: BranchTip,
+    entries: Sequence[PendingMessage],
+    verified: VerifiedRanges | None = None,
+) -> tuple[list[PendingMessage], list[Message]]:
+    """Append what is new in a client's history to the branch that it continues: the current one, another one, or a new
+    one, which starts from the branch that has the longest match.
 
-    A new branch starts from the branch that has the longest match.
+    Returns the new entries, and the messages.
     """
-    here = load_tip(tx, conversation, lock=True)
-    best, line = compare_histories(load_between(tx, here.branch, 0, here.seq, verified), client_messages), here.branch
-    if not best.rewrites:
-        return best
-    for branch in reversed(list_branches(tx, conversation)):
+    sent, there = [entry.admitted.message for entry in entries], here
+    best = compare_histories(load_between(tx, here.branch, 0, here.seq, verified), sent)
+    own = best
+    for branch in list_other_branches(tx, conversation, here) if own.rewrites else ():
+        if not _may_match_better(own, sent, branch):
+            continue
         try:
-            other = compare_histories(load_between(tx, branch.number, 0, branch.length, verified), client_messages)
+            other = load_tip_of_branch(tx, conversation, here, branch.number)
+            found = compare_histories(load_between(tx, other.branch, 0, other.seq, verified), sent)
         except StoreCorrupt:  # another branch with unreadable messages cannot be continued
             continue
-        if (other.new_count, other.rewrites) < (best.new_count, best.rewrites):
-            best, line = other, branch.number
-    switch(tx, conversation, line)
-    if best.rewrites:
-        rewind(tx, conversation, best.after)
-    return best
+        if (found.new_count, found.rewrites) < (best.new_count, best.rewrites):
+            best, there = found, other
+    new = [with_free_uid(tx, here.tree, entry) for entry in entries[len(entries) - best.new_count :]]
+    return new, place_entries(tx, conversation, here, there, best.after, new, is_branch=best.rewrites)[1]
+
+
+def _may_match_better(own: HistoryDifference, sent: Sequence[Message], branch: OtherBranch) -> bool:
+    """Return True if a branch may match more of a history than the current one, judged by where they diverge."""
+    if branch.base is None:
+        return True
+    if own.compared is not None and branch.base >= own.compared:
+        return False
+    number = bisect_left(own.matched, branch.base)
+    return number == len(own.matched) if branch.first is None else may_begin(branch.first, sent[number])
 
 
 def with_free_uid(tx: Transaction, tree: int, entry: PendingMessage) -> PendingMessage:
@@ -317,6 +380,8 @@ def _create_branch_after(tx: Transaction, conversation: str, tree: int, line: in
     return number
 
 
+MAX_READ = 500
+"""Number of messages that are read in one statement."""
 MAX_SEARCHED_MESSAGES, SEARCH_BATCH = 1_024, 64
 """Number of messages that are searched for one addressed to an agent, and the size of one read."""
 

@@ -16,8 +16,8 @@ All comparisons of histories take time proportional to their lengths.
 """
 
 import re
-from collections.abc import Callable, Hashable, Sequence
-from typing import Literal, TypeAlias
+from collections.abc import Hashable, Sequence
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from contextc.messages import (
     canonical_content,
     make_chain_id,
 )
+from contextc.store.message_log import original_uid
 
 # ── two messages ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -183,28 +184,81 @@ def _result_media(result: ToolResult) -> list[Media]:
     return [part for part in result.content if isinstance(part, Media)] if isinstance(result.content, tuple) else []
 
 
-# ── two histories ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── a client's history ────────────────────────────────────────────────────────────────────────────────────────────────
+# Stateless clients send their whole history with every request. It may lack entries that they never received (system
+# messages, tool calls, a reply whose connection broke). It is therefore matched as a subsequence of the stored chain.
+# The unmatched end is new.
+#
+# User messages are never skipped. If one is missing or has other content, even under the same uid, the client edited
+# its history. The new tail then goes to a new branch after the last common message. Only a client that keeps its last
+# messages lacks the first ones: its history begins in the middle of the chain.
 
 
-def match_in_order(
-    stored: Sequence[Message],
-    sent: Sequence[Message],
-    is_same: Callable[[int, Message], bool],
-    may_skip: Callable[[int, Message], bool],
-    start: int = 0,
-) -> list[int]:
-    """Return the indexes of the stored messages, from `start` on, that are the first ones that were sent.
+class HistoryDifference(NamedTuple):
+    """The result of a comparison: the last `new_count` messages of the client are new and follow message `after`.
 
-    `is_same` compares the stored message at an index with a sent one. `may_skip` states whether the sender may lack it.
+    `rewrites` is True if other messages follow there in the stored chain. `matched` are the indexes of the stored
+    messages that the client has, and `compared` is the number of messages that decided; None if all of them did.
     """
-    found: list[int] = []
+
+    new_count: int
+    after: int
+    rewrites: bool
+    matched: list[int]
+    compared: int | None
+
+
+def compare_histories(stored: Sequence[Message], sent: Sequence[Message], start: int = 0) -> HistoryDifference:
+    """Compare a client's history with a chain, from the stored message at an index on."""
+    matched: list[int] = []
+    cursor, compared = start, None
     for message in sent:
-        while start < len(stored) and not is_same(start, message):
-            if not may_skip(start, message):
-                return found
-            start += 1
-        if start == len(stored):
-            return found
-        found.append(start)
-        start += 1
-    return found
+        for index in range(cursor, len(stored)):
+            if _is_sent_again(stored, index, message):
+                matched.append(index)
+                break
+            if stored[index].role == "user" and may_share_author(stored[index], message):
+                compared = index + 1
+                break
+        if not matched or matched[-1] < cursor:
+            break
+        cursor = matched[-1] + 1
+    if len(matched) == len(sent):
+        return HistoryDifference(0, len(stored), False, matched, compared)
+    first = sent[len(matched)]
+    rewrites = any(was_omitted(message, first) for message in stored[cursor:])
+    after = cursor if rewrites else len(stored)
+    return HistoryDifference(len(sent) - len(matched), after, rewrites, matched, compared)
+
+
+def may_begin(first: Message, sent: Message) -> bool:
+    """Return True if a chain that goes on with a message may match a history that goes on with another one."""
+    is_other = first.role == "user" and not first.redacted and may_share_author(first, sent)
+    return not is_other or _is_sent(first, sent)
+
+
+def was_omitted(passed: Message, first_new: Message) -> bool:
+    """Return True if the client must have received `passed`, so that it was omitted on purpose."""
+    if passed.role == "user":
+        return may_share_author(passed, first_new)
+    return passed.role == "assistant" and first_new.role == "assistant"
+
+
+def _is_sent_again(stored: Sequence[Message], index: int, theirs: Message) -> bool:
+    ours = stored[index]
+    if _is_sent(ours, theirs):
+        return True
+    before = bytes.fromhex(stored[index - 1].id) if index else None
+    return (
+        ours.redacted
+        and ours.role == theirs.role
+        and (before is None or had_content_of(bytes.fromhex(ours.id), before, ours.author, theirs))
+    )
+
+
+def _is_sent(ours: Message, theirs: Message) -> bool:
+    if not theirs.uid:
+        return is_same(ours, theirs, CLIENT)
+    if theirs.uid not in (ours.uid, original_uid(ours.uid)):
+        return False
+    return ours.role != "user" or ours.redacted or message_key(ours, CLIENT)[1:] == message_key(theirs, CLIENT)[1:]

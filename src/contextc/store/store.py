@@ -146,12 +146,9 @@ class Store(TurnControls[Connection]):
                 tx, conversation
             )  # a client may send a message that is still being written
             mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]
-            difference = branches.switch_to_best_match(
-                tx, conversation, [entry.admitted.message for entry in mine], self._verified
-            )
-            tail = mine[len(mine) - difference.new_count :]
-            tails.append([branches.with_free_uid(tx, here.tree, entry) for entry in tail])
-            return message_log.append_messages(tx, conversation, tails[-1]) if tails[-1] else []
+            tail, stored = branches.merge_history(tx, conversation, here, mine, self._verified)
+            tails.append(tail)
+            return stored
 
         tails = [entries]
         return self.write(work, repeatable=True)
