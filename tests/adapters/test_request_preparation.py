@@ -10,7 +10,6 @@ from contextc.adapters.request_preparation import (
     HistoryRewritten,
     PreparedRequest,
     RequestPreparer,
-    align_histories,
     get_original,
     keep_original,
     require_package,
@@ -18,6 +17,7 @@ from contextc.adapters.request_preparation import (
 from contextc.compiler.history import HISTORY_TOOLS
 from contextc.errors import ContextOverflow, InvalidSetting
 from contextc.messages import Message
+from contextc.store.message_matching import align_histories
 
 MODEL = "openai:gpt-5.4"
 
@@ -285,9 +285,9 @@ def test_a_missing_or_old_framework_names_the_command() -> None:
 def test_histories_are_compared_by_what_a_model_reads() -> None:
     """Guarantee 21.2: reasoning and metadata do not count; text, calls and results do."""
     stored = [cc.user("a"), cc.assistant("b", reasoning="why"), cc.user("c")]
-    assert align_histories(stored, [cc.user("a", author="ann"), cc.assistant("b")])[1:] == (2, 2)
-    assert align_histories(stored, [cc.user("a"), cc.assistant("B")])[1:] == (1, 1)
-    assert align_histories(stored, [cc.system("a")])[1:] == (0, 0)
+    assert align_histories(stored, [cc.user("a", author="ann"), cc.assistant("b")])[1:3] == (2, 2)
+    assert align_histories(stored, [cc.user("a"), cc.assistant("B")])[1:3] == (1, 1)
+    assert align_histories(stored, [cc.system("a")])[1:3] == (0, 0)
     picture = cc.Media(mime_type="image/png", data=b"png")
     assert align_histories([cc.user([picture])], [cc.user([picture])]).given == 1
     assert align_histories([cc.user([picture])], [cc.user([cc.Media(mime_type="image/png", data=b"x")])]).given == 0

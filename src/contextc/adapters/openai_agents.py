@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from contextc._installed_packages import importing
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import HistoryRewritten, PreparedRequest, RequestPreparer, list_part_keys
+from contextc.adapters.request_preparation import HistoryRewritten, PreparedRequest, RequestPreparer
 from contextc.adapters.responses_items import decode_items, encode_items, load_items
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import UnknownConversation, UnknownModel
@@ -38,6 +38,7 @@ from contextc.providers import Provider, provider
 from contextc.store import Store, message_log, open_store
 from contextc.store.branches import create_branch
 from contextc.store.message_log import find_tip, load_context_start
+from contextc.store.message_matching import list_part_keys
 from contextc.store.transaction_engine import Transaction
 from contextc.tools.definitions import Tool
 

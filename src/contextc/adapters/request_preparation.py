@@ -26,119 +26,33 @@ All methods block and may be called from any thread. On an event loop: `await ru
 """
 
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, Unpack
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, Unpack
 
 from msgspec.structs import replace
 
 from contextc._installed_packages import importing
-from contextc._json import JSON, JSONObject, encode_canonical, hash_blob
+from contextc._json import JSON, JSONObject
 from contextc.compiler import Compiled, MessageCompiler
 from contextc.compiler.draft import CompilerOptionArguments, list_blob_names
 from contextc.compiler.past_requests import SentMessage, list_sent_messages
 from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt, UnknownModel
 from contextc.formats import formatter
-from contextc.messages import AnyPart, Media, Message, ProviderBlock, Text, ToolCall, ToolResult, Usage
+from contextc.messages import Message, Usage
 from contextc.providers import Provider, provider, provider_names
 from contextc.store import Store, message_log
-from contextc.store.branches import create_branch, list_branches, switch_branch
+from contextc.store.branches import list_other_branches, place_entries
 from contextc.store.message_log import DEFAULT_AGENT, BranchTip, find_tip, load_context_start, load_tip_of_branch
+from contextc.store.message_matching import AlignedBlock, Alignment, align_histories, may_match_better
 from contextc.store.transaction_engine import Transaction
 from contextc.tools.definitions import AnyTool
 
 if TYPE_CHECKING:
     from contextc.tools import ToolLike
-
-
-# ── comparison of histories ───────────────────────────────────────────────────────────────────────────────────────────
-# Comparison of a framework's message history with the stored messages of a conversation.
-#
-# Messages are compared by what a model reads: role, text, calls, results, media, provider blocks. Reasoning and
-# metadata are ignored, because frameworks leave them out or rewrite them. How parts are grouped into messages is
-# ignored too: one message with two results equals two messages with one each.
-
-
-PartKey: TypeAlias = tuple[str, ...]
-
-
-class AlignedBlock(NamedTuple):
-    """Equal content: the stored messages `stored[start:end]` and the messages `given[given_start:given_end]`."""
-
-    start: int
-    end: int
-    given_start: int
-    given_end: int
-
-
-class Alignment(NamedTuple):
-    """The common beginning of both histories. `stored` and `given` are the numbers of messages in it."""
-
-    blocks: list[AlignedBlock]
-    stored: int
-    given: int
-
-
-def align_histories(stored: Sequence[Message], given: Sequence[Message]) -> Alignment:
-    """Return the common beginning. A redacted message equals any message of its role."""
-    blocks: list[AlignedBlock] = []
-    at, index = 0, 0
-    while at < len(stored) and index < len(given):
-        block = _next_block(stored, at, given, index)
-        if block is None:
-            break
-        blocks.append(block)
-        at, index = block.end, block.given_end
-    while at < len(stored) and not stored[at].redacted and not list_part_keys(stored[at]):
-        at += 1  # an empty reply, which frameworks do not keep
-    return Alignment(blocks, at, index)
-
-
-def _next_block(stored: Sequence[Message], at: int, given: Sequence[Message], index: int) -> AlignedBlock | None:
-    start, given_start = at, index
-    if stored[at].redacted:
-        return AlignedBlock(at, at + 1, index, index + 1) if stored[at].role == given[index].role else None
-    ours, theirs = list_part_keys(stored[at]), list_part_keys(given[index])
-    at, index = at + 1, index + 1
-    while ours != theirs:
-        if len(ours) < len(theirs) and theirs[: len(ours)] == ours and at < len(stored) and not stored[at].redacted:
-            ours += list_part_keys(stored[at])
-            at += 1
-        elif len(theirs) < len(ours) and ours[: len(theirs)] == theirs and index < len(given):
-            theirs += list_part_keys(given[index])
-            index += 1
-        else:
-            return None
-    return AlignedBlock(start, at, given_start, index)
-
-
-def list_part_keys(message: Message) -> list[PartKey]:
-    """Return what is compared of a message: one key for each part that a model reads."""
-    return [key for part in message.parts if (key := _part_key(message.role, part))]
-
-
-def _part_key(role: str, part: AnyPart) -> PartKey:
-    if isinstance(part, Text):
-        return ("text", role, part.text) if part.text.strip() else ()
-    if isinstance(part, ToolCall):
-        arguments = part.raw or "" if part.malformed else _canonical(part.arguments)
-        return "call", part.id, part.name, arguments
-    if isinstance(part, ToolResult):
-        media = [] if isinstance(part.content, str) else [_media_key(x) for x in part.content if isinstance(x, Media)]
-        return "result", part.call_id, part.text, *media
-    if isinstance(part, Media):
-        return "media", role, _media_key(part)
-    return ("block", role, _canonical(part.data)) if isinstance(part, ProviderBlock) else ()
-
-
-def _media_key(part: Media) -> str:
-    return hash_blob(part.data) if part.data is not None else part.blob or part.url or part.file_id or ""
-
-
-def _canonical(value: JSON) -> str:
-    return encode_canonical(value).decode()
 
 
 # ── preparation of requests ───────────────────────────────────────────────────────────────────────────────────────────
@@ -369,16 +283,14 @@ class RequestPreparer:
                 return RecordedHistory([], [], None)
             stored, skipped, tip, alignment = self._find_branch(tx, here, history, rewinds, may_branch)
             rest = [prepare(index) for index in range(alignment.given, len(history))]
-            leftover = stored[alignment.stored :]
+            is_branch = alignment.stored < len(stored)
             last = stored[alignment.stored - 1].seq if alignment.stored else skipped
-            if leftover and not may_branch:
+            if is_branch and not may_branch:
                 raise HistoryRewritten(last)
-            if leftover and (rest or rewinds):
-                tip = create_branch(tx, self.conversation, tip, last, is_current=True)
+            added: list[Message] = []
+            if rest or rewinds:
                 stored = stored[: alignment.stored]
-            elif tip.branch != here.branch and (rest or rewinds):
-                tip = switch_branch(tx, self.conversation, tip)
-            added = message_log.insert_messages(tx, self.conversation, tip, rest) if rest else []
+                tip, added = place_entries(tx, self.conversation, here, tip, last, rest, is_branch=is_branch)
             blocks = [
                 *alignment.blocks,
                 *[
@@ -386,8 +298,6 @@ class RequestPreparer:
                     for at in range(len(added))
                 ],
             ]
-            if added:
-                tip = replace(tip, seq=added[-1].seq, id=bytes.fromhex(added[-1].id))
             return RecordedHistory([*stored, *added], blocks, tip, len(added))
 
         recorded = self.store.write(work, repeatable=True)  # a repeated attempt finds what an earlier one stored
@@ -399,11 +309,14 @@ class RequestPreparer:
     ) -> tuple[list[Message], int, BranchTip, Alignment]:
         """Return the branch that a history continues: its messages, the start of its context, and its end."""
         stored, skipped = self._load_branch(tx, here)
-        best = stored, skipped, here, align_histories(stored, history)
-        if not may_branch or _continues(*best[3][1:], stored, history, rewinds):
+        own = align_histories(stored, history)
+        best = stored, skipped, here, own
+        if not may_branch or _continues(own, stored, history, rewinds):
             return best
-        for branch in reversed(list_branches(tx, self.conversation)):
-            if branch.number == here.branch:
+        seqs = [message.seq for message in stored]
+        for branch in list_other_branches(tx, self.conversation, here):
+            is_decided = branch.context_start == skipped <= branch.base
+            if is_decided and not may_match_better(own, bisect_right(seqs, branch.base), history, branch.first):
                 continue
             try:
                 other = load_tip_of_branch(tx, self.conversation, here, branch.number)
@@ -413,7 +326,7 @@ class RequestPreparer:
             alignment = align_histories(stored, history)
             is_better = alignment.given > best[3].given
             is_as_good = alignment.given == best[3].given > 0
-            if is_better or (is_as_good and _continues(*alignment[1:], stored, history, rewinds)):
+            if is_better or (is_as_good and _continues(alignment, stored, history, rewinds)):
                 best = stored, skipped, other, alignment
         return best
 
@@ -470,9 +383,9 @@ class PreparerPool:
             self._idle.append(preparer)
 
 
-def _continues(matched: int, given: int, stored: Sequence[Message], history: Sequence[Message], rewinds: bool) -> bool:
+def _continues(alignment: Alignment, stored: Sequence[Message], history: Sequence[Message], rewinds: bool) -> bool:
     """Return True if a branch has nothing that a history lacks, or all of it where nothing is rewound."""
-    return matched == len(stored) or (given == len(history) and not rewinds)
+    return alignment.stored == len(stored) or (alignment.given == len(history) and not rewinds)
 
 
 def _is_same_tip(one: BranchTip | None, other: BranchTip) -> bool:

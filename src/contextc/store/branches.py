@@ -133,11 +133,19 @@ def list_branches(tx: Transaction, conversation: str) -> list[Branch]:
 
 
 class OtherBranch(NamedTuple):
-    """A branch: the last seq that it shares with the current one (None: unknown), and the message after it, if any."""
+    """A branch: the last seq that it shares with the current one (-1: unknown), and the message after it, if any."""
 
     number: int
-    base: int | None
+    base: int
     first: Message | None
+    context_start: int
+
+
+LIST_BRANCHES = (
+    "SELECT b.number, b.parent, b.base_seq,"
+    " (SELECT max(place) FROM edge WHERE place BETWEEN b.number * 4294967296 AND b.number * 4294967296 + 4294967295)"
+    " FROM branch b WHERE b.conversation = ? ORDER BY b.number DESC"
+)
 
 
 def list_other_branches(tx: Transaction, conversation: str, here: BranchTip) -> list[OtherBranch]:
@@ -149,13 +157,12 @@ def list_other_branches(tx: Transaction, conversation: str, here: BranchTip) -> 
     for number, base in load_lineage(tx, here.branch):
         ends[number] = until
         until = min(until, base)
-    sql = "SELECT number, parent, base_seq FROM branch WHERE conversation = ? ORDER BY number DESC"
-    table = {number: (parent, base) for number, parent, base in tx.rows(sql, conversation)}
+    table = {number: (parent, base, edge) for number, parent, base, edge in tx.rows(LIST_BRANCHES, conversation)}
 
     def next_place(branch: int) -> int | None:
         """Return the place of the first message of a branch that the current one does not have."""
         while branch not in ends:
-            parent, base = table.get(branch, (None, 0))
+            parent, base, _ = table.get(branch, (None, 0, None))
             if parent is None:  # a branch of another conversation
                 return None
             if base <= ends.get(parent, -1):
@@ -171,7 +178,12 @@ def list_other_branches(tx: Transaction, conversation: str, here: BranchTip) -> 
         rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({', '.join('?' * len(some))})", *some)
         found |= {place: None for place, _ in rows} | dict(decode_readable(decode_message, rows))
     return [
-        OtherBranch(number, None if place is None else (place & SEQ_MASK) - 1, found.get(place or 0))
+        OtherBranch(
+            number,
+            -1 if place is None else (place & SEQ_MASK) - 1,
+            found.get(place or 0),
+            (table[number][2] or 0) & SEQ_MASK,
+        )
         for number, place in places.items()
         if place not in found or found[place] is not None
     ]
@@ -271,7 +283,7 @@ def merge_history(
 
 def _may_match_better(own: HistoryDifference, sent: Sequence[Message], branch: OtherBranch) -> bool:
     """Return True if a branch may match more of a history than the current one, judged by where they diverge."""
-    if branch.base is None:
+    if branch.base < 0:
         return True
     if own.compared is not None and branch.base >= own.compared:
         return False

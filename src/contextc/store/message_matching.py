@@ -1,11 +1,11 @@
-"""Whether a message is one that is stored, and how much of a history is: one comparison for all that send again.
+"""Comparison of sent messages with stored ones, and of histories with stored chains, for all senders.
 
 Clients, frameworks, recorded traffic and imported files repeat messages that the store has, and change them on the way.
 Reasoning, metadata and times are therefore never compared, and texts without the white space at their ends. A
 `Strictness` states what is compared besides:
 
 - `CLIENT` (`store.sync`): authors, media, and the ids of calls, if it sends calls. A uid decides, if it sends one.
-- `OBSERVED` (recorded requests): names and arguments of calls, not their ids, because some clients number calls anew.
+- `OBSERVED` (recorded requests): names and arguments of calls, not their ids, because some clients number calls again.
   Results that the client truncated are the same.
 - `IMPORTED` (files of other programs): authors, media, and ids of calls, unless they were generated. Truncated results
   are the same, and so are system prompts that differ in digits, such as a date.
@@ -25,9 +25,11 @@ from msgspec.structs import replace
 from contextc._common_prefix import count_common_prefix
 from contextc._json import encode_canonical, hash_blob
 from contextc.messages import (
+    AnyPart,
     Media,
     Message,
     ProviderBlock,
+    Text,
     ToolCall,
     ToolResult,
     canonical_content,
@@ -45,7 +47,7 @@ DIGITS = re.compile(r"\d+")
 
 
 class Strictness(Struct, frozen=True, kw_only=True):
-    """What of two messages is compared. The description of this module explains each."""
+    """The content of two messages that is compared."""
 
     calls: Literal["sent ids", "contents", "own ids"]
     results: Literal["ids", "versions"] = "ids"
@@ -181,7 +183,7 @@ def _is_truncation_note(text: str) -> bool:
 
 
 def _result_media(result: ToolResult) -> list[Media]:
-    return [part for part in result.content if isinstance(part, Media)] if isinstance(result.content, tuple) else []
+    return [] if isinstance(result.content, str) else [part for part in result.content if isinstance(part, Media)]
 
 
 # ── a client's history ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -248,12 +250,10 @@ def _is_sent_again(stored: Sequence[Message], index: int, theirs: Message) -> bo
     ours = stored[index]
     if _is_sent(ours, theirs):
         return True
+    if not ours.redacted or ours.role != theirs.role:
+        return False
     before = bytes.fromhex(stored[index - 1].id) if index else None
-    return (
-        ours.redacted
-        and ours.role == theirs.role
-        and (before is None or had_content_of(bytes.fromhex(ours.id), before, ours.author, theirs))
-    )
+    return before is None or had_content_of(bytes.fromhex(ours.id), before, ours.author, theirs)
 
 
 def _is_sent(ours: Message, theirs: Message) -> bool:
@@ -262,3 +262,101 @@ def _is_sent(ours: Message, theirs: Message) -> bool:
     if theirs.uid not in (ours.uid, original_uid(ours.uid)):
         return False
     return ours.role != "user" or ours.redacted or message_key(ours, CLIENT)[1:] == message_key(theirs, CLIENT)[1:]
+
+
+# ── a framework's history ─────────────────────────────────────────────────────────────────────────────────────────────
+# Frameworks keep a list of messages and send all of it. They leave reasoning and metadata out or rewrite them, and
+# group parts as they like: one message with two results equals two messages with one each.
+
+
+PartKey: TypeAlias = tuple[str, ...]
+
+
+class AlignedBlock(NamedTuple):
+    """Equal content: the stored messages `stored[start:end]` and the messages `given[given_start:given_end]`."""
+
+    start: int
+    end: int
+    given_start: int
+    given_end: int
+
+
+class Alignment(NamedTuple):
+    """The common beginning of both histories. `stored` and `given` are the numbers of messages in it.
+
+    `compared` is the number of stored messages that decided.
+    """
+
+    blocks: list[AlignedBlock]
+    stored: int
+    given: int
+    compared: int
+
+
+def align_histories(stored: Sequence[Message], given: Sequence[Message]) -> Alignment:
+    """Return the common beginning. A redacted message equals any message of its role."""
+    blocks: list[AlignedBlock] = []
+    at = index = compared = 0
+    while at < len(stored) and index < len(given):
+        is_equal, block = _next_block(stored, at, given, index)
+        compared = block.end
+        if not is_equal:
+            break
+        blocks.append(block)
+        at, index = block.end, block.given_end
+    while at < len(stored) and not stored[at].redacted and not list_part_keys(stored[at]):
+        at += 1  # an empty reply, which frameworks do not keep
+    return Alignment(blocks, at, index, max(at, compared))
+
+
+def may_match_better(own: Alignment, shared: int, given: Sequence[Message], first: Message | None) -> bool:
+    """Return True if another chain may match more of a history than one that was aligned with it.
+
+    It has the first `shared` messages of that one, and then goes on with `first`; None if it ends.
+    """
+    if shared > own.stored:
+        return shared < own.compared
+    if any(block.start < shared < block.end for block in own.blocks):
+        return True
+    number = max([block.given_end for block in own.blocks if block.end <= shared], default=0)
+    if first is None:
+        return number == own.given
+    if first.redacted or first.status != "sent" or not (ours := list_part_keys(first)):
+        return True
+    return number < len(given) and (not (theirs := list_part_keys(given[number])) or ours[0] == theirs[0])
+
+
+def _next_block(stored: Sequence[Message], at: int, given: Sequence[Message], index: int) -> tuple[bool, AlignedBlock]:
+    start, given_start = at, index
+    if stored[at].redacted:
+        return stored[at].role == given[index].role, AlignedBlock(at, at + 1, index, index + 1)
+    ours, theirs = list_part_keys(stored[at]), list_part_keys(given[index])
+    at, index, equal = at + 1, index + 1, 0
+    while True:
+        end = min(len(ours), len(theirs))
+        is_equal, equal = ours[equal:end] == theirs[equal:end], end
+        if is_equal and len(ours) < len(theirs) and at < len(stored) and not stored[at].redacted:
+            ours += list_part_keys(stored[at])
+            at += 1
+        elif is_equal and len(theirs) < len(ours) and index < len(given):
+            theirs += list_part_keys(given[index])
+            index += 1
+        else:
+            return is_equal and len(ours) == len(theirs), AlignedBlock(start, at, given_start, index)
+
+
+def list_part_keys(message: Message) -> list[PartKey]:
+    """Return what is compared of a message: one key for each part that a model reads."""
+    return [key for part in message.parts if (key := _part_key(message.role, part))]
+
+
+def _part_key(role: str, part: AnyPart) -> PartKey:
+    if isinstance(part, Text):
+        return ("text", role, part.text) if part.text.strip() else ()
+    if isinstance(part, ToolCall):
+        return "call", part.id, *call_content(part)
+    if isinstance(part, ToolResult):
+        return "result", part.call_id, part.text, *map(_media_key, _result_media(part))
+    if isinstance(part, Media):
+        return "media", role, _media_key(part)
+    return ("block", role, _media_key(part)) if isinstance(part, ProviderBlock) else ()

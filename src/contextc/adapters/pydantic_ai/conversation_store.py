@@ -31,11 +31,12 @@ from contextc.adapters.pydantic_ai.message_conversion import (
     load_message,
     to_model_messages,
 )
-from contextc.adapters.request_preparation import RequestPreparer, align_histories
+from contextc.adapters.request_preparation import RequestPreparer
 from contextc.messages import Message
 from contextc.providers import provider
 from contextc.store import Store, branches, message_log, session_transcripts
 from contextc.store.message_log import SEQ_MASK, find_tip
+from contextc.store.message_matching import align_histories
 from contextc.store.session_transcripts import TranscriptKey, TranscriptRow
 from contextc.store.transaction_engine import Transaction
 
