@@ -12,6 +12,12 @@ from tests.browser.page_driver import Person
 from tests.browser.scripted_model import SPEC, Model, text_reply
 
 ORDERS = [[f"ORD-{number * 7919 + at * 104_729}" for at in range(100)] for number in range(1, 13)]
+COUNT_NEW_NOTICES = """() => {
+  window.newNotices = 0;
+  const isNotice = (node) => node.matches?.(".notice-line") || node.querySelector?.(".notice-line");
+  const count = (changes) => { for (const each of changes) window.newNotices += [...each.addedNodes].filter(isNotice).length; };
+  new MutationObserver(count).observe(document.body, { childList: true, subtree: true });
+}"""
 SUMMARY = f"The user asked for reports of orders: {' '.join(ORDERS[0])}."
 
 
@@ -31,13 +37,15 @@ def test_a_compaction_is_previewed_guided_examined_and_undone(store: cc.Store, p
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(re.compile(r"would replace \d+ messages with .+ tokens. It costs about \$"))
     dialog.get_by_label("What the summary should keep").fill("keep the last order")
-    dialog.get_by_role("button", name="Compact").click()
+    page.evaluate(COUNT_NEW_NOTICES)
+    with page.expect_response(re.compile("/timeline")):  # the last answer of the refresh that follows
+        dialog.get_by_role("button", name="Compact").click()
     notice = page.get_by_test_id("notice-compaction")
     expect(notice).to_contain_text("Conversation compacted:")
     assert "keep the last order" in str(model.requests[0]["messages"])
     expect(notice).to_contain_text("of the facts and words of people are kept")
-    # a refresh of the list may replace the button between press and release
-    notice.get_by_role("button", name="Show what was lost").dispatch_event("click")
+    assert page.evaluate("window.newNotices") == 1  # the refresh has kept its element: no click on it is lost
+    notice.get_by_role("button", name="Show what was lost").click()
     expect(page.get_by_test_id("lost-facts")).to_contain_text("ORD-")
     notice.get_by_role("button", name="Undo").click()
     expect(notice.last).to_contain_text(re.compile(r"Compaction up to message \d+ undone."))

@@ -10,7 +10,7 @@ import { onConversationChange } from "../change_feed.js";
 import { attempt } from "../dialog.js";
 import { conversations, updateConversation } from "../state.js";
 import { createDecoder } from "./agui_decoder.js";
-import { initialState, NOTICES, reduce } from "./conversation_state.js";
+import { initialState, isContinued, NOTICES, reduce } from "./conversation_state.js";
 
 const PAGE = 100;
 const FIRST = 60;
@@ -45,6 +45,8 @@ export class ConversationClient {
     this.timeline = signal(null);
     this.branches = signal([]);
     this._loading = new Set();
+    /** the first message on the screen */
+    this._first = Infinity;
     this._events = [];
     this._seen = { stale: 0, broken: 0 };
     this._frame = 0;
@@ -174,11 +176,13 @@ export class ConversationClient {
   async refresh() {
     const found = await get(this.path()).catch(() => null);
     if (!found || this._closed) return;
-    const { notices, last, view: before } = this.state.value;
+    const pages = isContinued(this.state.value, found) ? [] : await this._fetchShown(found).catch(() => []);
+    if (this._closed) return;
+    const { last, view: before } = this.state.value;
     const view = isEqual(found, before) ? before : found;  // an unchanged one causes no new estimate
     this.dispatch({ type: "view", view });
-    const isFresh = this.state.value.last > last || (notices.length && !this.state.value.notices.length);
-    if (isFresh) this.loadNotices();  // events up to `last` are not applied any more
+    for (const page of pages) this.dispatch({ type: "page", page });
+    if (pages.length || this.state.value.last > last) this.loadNotices();  // events up to `last` are not applied any more
     if (!view.running) {
       this.loadBranches();
       this.loadTimeline({ again: true });
@@ -187,14 +191,21 @@ export class ConversationClient {
     if (view.length && !this.state.value.messages.has(view.length)) this._fetchTail();
   }
 
+  /** Fetch the messages on the screen and the last ones before the old ones are dropped, so that rows keep their elements. */
+  async _fetchShown({ length }) {
+    const wanted = length ? [{ last: FIRST }] : [];
+    if (this._first <= length - FIRST) wanted.push({ after: this._first - 1, limit: PAGE });
+    return Promise.all(wanted.map((range) => get(this.path("messages"), range)));
+  }
+
   /** Load everything again: the branch has changed. */
   async reload() {
     const view = await attempt(() => get(this.path()));
     if (!view || this._closed) return;
-    const page = view.length ? await attempt(() => get(this.path("messages"), { last: FIRST })) : null;
+    const pages = (await attempt(() => this._fetchShown(view))) ?? [];
     this.state.value = { ...this.state.value, view: null };
     this.dispatch({ type: "view", view });
-    if (page) this.dispatch({ type: "page", page });
+    for (const page of pages) this.dispatch({ type: "page", page });
     this._loading.clear();
     this.loadNotices();
     this.loadBranches();
@@ -263,6 +274,7 @@ export class ConversationClient {
 
   /** Fetch the messages from `first` to `last` that are missing. */
   need(first, last) {
+    this._first = Math.max(1, first);
     const { messages, length } = this.state.value;
     const pages = new Set();
     for (let seq = Math.max(1, first); seq <= Math.min(last, length); seq += 1) {

@@ -72,10 +72,17 @@ export function reduce(state, action) {
   }
 }
 
-/** Apply the response of GET conversations/NAME. On another branch or revision, the old state is dropped. */
+/** Return true if the known messages are still those of a view: it has the same branch and revision. */
+export function isContinued(state, view) {
+  return Boolean(state.view) && state.branch === view.branch && view.length >= state.length && state.view.revision === view.revision;
+}
+
+/** Apply the response of GET conversations/NAME. On another branch or revision, the old state is dropped, but for notices. */
 function viewed(state, view) {
-  const same = state.view && state.branch === view.branch && view.length >= state.length && state.view.revision === view.revision;
-  const base = same ? state : { ...initialState(), last: state.last, stale: state.stale, broken: state.broken, steps: state.steps };
+  const same = isContinued(state, view);
+  const { last, stale, broken, steps } = state;
+  const notices = state.branch === view.branch ? state.notices.filter(({ after }) => after <= view.length) : [];
+  const base = same ? state : { ...initialState(), last, stale, broken, steps, notices };
   const length = Math.max(same ? state.length : 0, view.length);
   const fresh = !state.view || !same;
   const { turn = 0, step = 0 } = view.running ?? {};

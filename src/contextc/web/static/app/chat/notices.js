@@ -57,7 +57,7 @@ function describe(notice, name) {
   return ["info", "", visible(notice.text ?? kind)];
 }
 
-/** What compactions lost, by conversation and event. It outlives a notice, which a refresh of the list replaces. */
+/** What compactions lost, by conversation and event. It outlives a notice, which leaves the page when it is scrolled away. */
 const lostFacts = signal(new Map());
 
 /** What a compaction lost: the share that it kept, and the lost names and sentences on demand. */
