@@ -15,7 +15,9 @@ ORDERS = [[f"ORD-{number * 7919 + at * 104_729}" for at in range(100)] for numbe
 COUNT_NEW_NOTICES = """() => {
   window.newNotices = 0;
   const isNotice = (node) => node.matches?.(".notice-line") || node.querySelector?.(".notice-line");
-  const count = (changes) => { for (const each of changes) window.newNotices += [...each.addedNodes].filter(isNotice).length; };
+  const count = (changes) => {
+    for (const { addedNodes } of changes) window.newNotices += [...addedNodes].filter(isNotice).length;
+  };
   new MutationObserver(count).observe(document.body, { childList: true, subtree: true });
 }"""
 SUMMARY = f"The user asked for reports of orders: {' '.join(ORDERS[0])}."
