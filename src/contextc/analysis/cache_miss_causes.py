@@ -115,7 +115,9 @@ class MissCase:
         if previous is None or previous.scope == self.now.scope:
             return False
         if self.comparison is None or self.is_first:
-            return _continues(previous, self.now)
+            # It continues the other request if it has messages of it, in any format.
+            known = {each.key for each in previous.elements(previous.head_ends[2])[:FIRST_MESSAGES]}
+            return any(each.key in known for each in self.now.elements(self.now.head_ends[2])[:FIRST_MESSAGES])
         return count_equal_rows(previous, self.now) > count_equal_rows(self.comparison.before, self.now)
 
     @property
@@ -464,12 +466,6 @@ def _added_instructions(before: RequestView, now: RequestView) -> tuple[Element,
     old, new = before.leading.elements, now.leading.elements
     is_extension = len(new) > len(old) and [each.key for each in old] == [each.key for each in new[: len(old)]]
     return new[len(old) :] if is_extension and before.system.elements == now.system.elements else ()
-
-
-def _continues(previous: RequestView, now: RequestView) -> bool:
-    """Return True if a request has messages of another one, in any format."""
-    known = {each.key for each in previous.elements(previous.head_ends[2])[:FIRST_MESSAGES]}
-    return any(each.key in known for each in now.elements(now.head_ends[2])[:FIRST_MESSAGES])
 
 
 # ── causes ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -402,7 +402,11 @@ def find_ignored_blocks(requests: Sequence[RequestView]) -> frozenset[str]:
 def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
     """Return the cause of a miss; None if the cache was read as it should have been."""
     if case.is_first:
-        return _explain_first(case)
+        # If it read something, another request had written it.
+        if not case.read:
+            return _first_cause(case, [model_changed, compacted, parallel_request, first_request])
+        is_sure = case.missed >= max(SURE_PART * case.threshold, SURE_SHARE * case.potential)
+        return _first_cause(case, [parallel_request]) if is_sure else None
     if case.potential < case.rules.minimum:
         # what was read before is cached, whatever our minimum: then only a pause explains it
         return _first_cause(case, [cache_expired if case.was_read else below_minimum]) if case.potential else None
@@ -420,16 +424,6 @@ def explain_miss(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
     if found is None and (guess := unknown_setting_changed(case)) is not None:
         found = get_code("settings_changed"), guess
     return _prefer_compaction(case, *found) if found is not None else None
-
-
-def _explain_first(case: MissCase) -> tuple[FindingCode, Diagnosis] | None:
-    """Return the cause of a miss in the first request of a channel. If it read something, another request had written
-    that; what is left is a miss if a request that was still being answered had it too.
-    """
-    if not case.read:
-        return _first_cause(case, [model_changed, compacted, parallel_request, first_request])
-    is_sure = case.missed >= max(SURE_PART * case.threshold, SURE_SHARE * case.potential)
-    return _first_cause(case, [parallel_request]) if is_sure else None
 
 
 def _prefer_compaction(case: MissCase, code: FindingCode, found: Diagnosis) -> tuple[FindingCode, Diagnosis]:

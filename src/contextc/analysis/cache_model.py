@@ -288,7 +288,7 @@ def classify_message_change(before: RequestView, now: RequestView, at: int) -> M
     new = [each.key for each in now.elements(at)[:MAX_SEARCH]]
     removed = _find_run(old, new)
     inserted = _find_run(new, old)
-    same = _count_aligned(old, new)
+    same = sum([one == other for one, other in zip(old, new, strict=False)])
     best = max(removed[1], inserted[1], same)
     if not best:
         return "replaced"
@@ -310,11 +310,6 @@ def _find_run(longer: Sequence[bytes], shorter: Sequence[bytes]) -> tuple[int, i
             run = next((n for n in range(size) if longer[start + n] != shorter[n]), size)
             best = max(best, (start, run), key=lambda each: each[1])
     return best
-
-
-def _count_aligned(old: Sequence[bytes], new: Sequence[bytes]) -> int:
-    """Return the number of elements at equal positions that are equal."""
-    return sum([one == other for one, other in zip(old, new, strict=False)])
 
 
 def _are_whole(longer: RequestView, shorter: RequestView, at: int, size: int) -> bool:

@@ -224,7 +224,13 @@ class _ChannelReader:
         stored = ledger.load_manifests(tx, number, after=last)[::-1]
         added = [record_from_json(body) for body in stored]
         layouts = self._layouts(added)
-        lost = self._load_unanswered(tx)
+        places = tx.rows(
+            "SELECT place FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place",
+            make_place(self.facts.number, FIRST_UNANSWERED + 1),
+            make_place(self.facts.number, SEQ_MASK),
+        )
+        loaded = [ledger.load_unanswered(tx, self.facts.number, place & SEQ_MASK) for (place,) in places]
+        lost = {each[0]: each[1] for each in loaded if each is not None}
         self._lost = {
             key: (body, view)
             for key, (body, view) in self._lost.items()
@@ -304,15 +310,6 @@ class _ChannelReader:
                 found.append(extend_layout(start, self.facts.number, first, record.rows))
         self._epoch = start, first
         return found
-
-    def _load_unanswered(self, tx: Transaction) -> dict[int, bytes]:
-        places = tx.rows(
-            "SELECT place FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place",
-            make_place(self.facts.number, FIRST_UNANSWERED + 1),
-            make_place(self.facts.number, SEQ_MASK),
-        )
-        loaded = [ledger.load_unanswered(tx, self.facts.number, place & SEQ_MASK) for (place,) in places]
-        return {each[0]: each[1] for each in loaded if each is not None}
 
     def _load_replaced(self, tx: Transaction, first: int, last: int = SEQ_MASK) -> dict[int, bytes]:
         """Return the requests that are stored whole, by number."""

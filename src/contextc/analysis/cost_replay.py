@@ -237,7 +237,9 @@ def compact(requests: Sequence[ChangedRequest], limit: int) -> None:
     for request in requests:
         if before is not None and count_common_prefix(before.original.rows.sections, request.rows.sections) < cut:
             cut, summary = 0, None  # the client itself changed its history
-        used = _count_from(request, cut, summary)
+        totals = request.original.rows.totals
+        messages = (totals[-1] if totals else 0) - (totals[cut - 1] if cut else 0)
+        used = request.head_totals[2] + messages + (summary.total if summary is not None else 0)
         if request.overhead + used * request.scale > limit:
             kept = _find_cut(request, limit)
             if kept > cut:
@@ -247,12 +249,6 @@ def compact(requests: Sequence[ChangedRequest], limit: int) -> None:
         if summary is not None:
             _replace_rows(request, cut, summary)
         before = request
-
-
-def _count_from(request: ChangedRequest, cut: int, summary: Section | None) -> int:
-    totals = request.original.rows.totals
-    messages = (totals[-1] if totals else 0) - (totals[cut - 1] if cut else 0)
-    return request.head_totals[2] + messages + (summary.total if summary is not None else 0)
 
 
 def _find_cut(request: ChangedRequest, limit: int) -> int:

@@ -15,7 +15,7 @@ from contextc.analysis.conversation_loader import StoredConversation
 from contextc.analysis.element_costs import ChannelRun, Occurrence, ToolUse, call_name, has_media, tool_name, tool_names
 from contextc.analysis.finding import Finding, FindingCode, cite, conversation_finding, shorten
 from contextc.analysis.request_elements import Element, RequestView, Section
-from contextc.compiler.compaction import StoredCompaction, load_compactions
+from contextc.compiler.compaction import load_compactions
 from contextc.compiler.facts import MIN_SCORE, describe_receipt
 
 MIN_REQUESTS = 4
@@ -488,7 +488,9 @@ def lossy_compactions(view: StoredConversation, code: FindingCode) -> Iterator[F
             receipt = found.receipt
             if receipt is None or receipt.score >= MIN_SCORE:
                 continue
-            first = _first_request(requests, found)
+            # The first request that was sent with the summary.
+            later = (each for each in requests if each.record.why and each.record.tip >= found.upto)
+            first = next((each for each in later if each.record.time >= found.time), None)
             if first is None:
                 continue
             yield code.make(
@@ -497,9 +499,3 @@ def lossy_compactions(view: StoredConversation, code: FindingCode) -> Iterator[F
                 title=shorten(f"The summary up to message {found.upto:,} {describe_receipt(receipt)}"),
                 confidence=0.7,
             )
-
-
-def _first_request(requests: list[RequestView], found: StoredCompaction) -> RequestView | None:
-    """Return the first request that was sent with a summary."""
-    later = (each for each in requests if each.record.why and each.record.tip >= found.upto)
-    return next((each for each in later if each.record.time >= found.time), None)

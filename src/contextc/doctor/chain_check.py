@@ -219,7 +219,11 @@ class PairState:
     def add_message(self, seq: int, message: Message) -> list[ChainProblem]:
         """Process the next message of the chain, and return its problems."""
         if message.redacted:
-            self._see_redacted(message)
+            if message.role == "assistant":
+                self._unsure = True
+            elif message.role == "tool":
+                for name, calls in self._waiting.items():
+                    self._waiting[name] = [asked for asked in calls if asked.message.author != message.author]
             return []
         if is_blank(message):
             return [ChainProblem("blank-message", seq, f"The message of role {message.role} is empty.")]
@@ -240,13 +244,6 @@ class PairState:
             if type(part) is ToolCall:
                 found += self._call(seq, message, index, part)
         return found
-
-    def _see_redacted(self, message: Message) -> None:
-        if message.role == "assistant":
-            self._unsure = True
-        elif message.role == "tool":
-            for name, calls in self._waiting.items():
-                self._waiting[name] = [asked for asked in calls if asked.message.author != message.author]
 
     def _call(self, seq: int, message: Message, index: int, call: ToolCall) -> list[ChainProblem]:
         taken = any(asked.message.author == message.author for asked in self._waiting.get(call.id, ()))
@@ -286,7 +283,7 @@ class PairState:
         if asked.id != asked.call.id:
             self._answered.add(asked.id, seq, content)
             found.append(ChainProblem(RENAMED_RESULT, seq, "", index, name=asked.id))
-        if _is_repair_result(message):
+        if "open-call" in get_repair_note(message).get("because", ()):  # a repair appended this result
             return found
         if max(self._last_other_seq, self._spoke.get(asked.message.author, 0)) > asked.seq:
             text = f"The result {description} is separated by other messages from its call in message {asked.seq}."
@@ -304,11 +301,6 @@ MOVED_RESULT = "moved-result"
 
 def becomes_text(trouble: ChainProblem) -> bool:
     return trouble.code == "stray-result" or (trouble.code == "second-result" and trouble.name == "other")
-
-
-def _is_repair_result(message: Message) -> bool:
-    """Return True if a repair appended this result."""
-    return "open-call" in get_repair_note(message).get("because", ())
 
 
 def is_blank(message: Message) -> bool:

@@ -163,7 +163,9 @@ def _check_observed_channel(tx: Transaction, number: int, channel: Channel) -> I
     for record in records:
         if record.observed is not None:
             if record.head not in heads:
-                heads[record.head] = _is_sound_head(tx, number, record.head)
+                # stored unchanged, or redacted
+                head = ledger.load_head(tx, number, bytes.fromhex(record.head))
+                heads[record.head] = head is None or record.head in (hash_head(head).hex(), hash_head(b"").hex())
             found = _hash_rows(record, rows, number, chain, last)
             if found != record.chain or not heads[record.head]:
                 broken.append(record.request)
@@ -187,12 +189,6 @@ def _hash_rows(record: RequestRecord, rows: Mapping[int, StoredRow], number: int
     if any(each.channel != number for each in layout) or any(row is not None and row.row.gone for row in stored):
         return record.chain
     return hash_chunks(before, [row.chunk for row in stored if row is not None])
-
-
-def _is_sound_head(tx: Transaction, number: int, name: str) -> bool:
-    """Return True if a head is stored unchanged, or was redacted."""
-    head = ledger.load_head(tx, number, bytes.fromhex(name))
-    return head is None or name in (hash_head(head).hex(), hash_head(b"").hex())
 
 
 def _find_credentials(

@@ -79,7 +79,8 @@ def convert_between(
         body = repair_request(after, body, lambda body: after.rules.lint(body, facts), bare=lists)
         notes += [ConversionNote("changed", f"what {each.code} forbids: {each.message}") for each in broken]
     made = ConvertedMessages(body.get(after.messages_key, [])) if lists else ConvertedBody(body)
-    made.warnings = _deduplicate_notes(notes)
+    times = Counter(map(str, notes))
+    made.warnings = [text if count == 1 else f"{text} ({count} times)" for text, count in times.items()]
     if not body.get(after.messages_key):
         made.warnings.append(
             "empty: nothing of this can be represented there, and a request needs at least one message"
@@ -190,9 +191,3 @@ def _names_in_extra(form: Formatter, extra: Extra | None) -> Iterator[str]:
             yield from (inner for inner, each in within if each is not None and inner not in form.shared_extra)
         elif value not in (None, [], "") and name not in form.layout_extra:
             yield name
-
-
-def _deduplicate_notes(notes: list[ConversionNote]) -> list[str]:
-    """Return each distinct note once, with the number of its occurrences."""
-    times = Counter(map(str, notes))
-    return [text if count == 1 else f"{text} ({count} times)" for text, count in times.items()]

@@ -215,15 +215,11 @@ def load_genai_facts(name: str) -> JSONObject | None:
             _, info = get_snapshot().find_provider_model(reference, None, provider, None)
         except LookupError:
             continue
-        return _genai_facts(info)
+        facts: JSONObject = {"price": _genai_price(info)}
+        if info.context_window:
+            facts["window"] = info.context_window
+        return facts
     return None
-
-
-def _genai_facts(info: "ModelInfo") -> JSONObject:
-    facts: JSONObject = {"price": _genai_price(info)}
-    if info.context_window:
-        facts["window"] = info.context_window
-    return facts
 
 
 def _genai_price(info: "ModelInfo") -> JSONObject | None:

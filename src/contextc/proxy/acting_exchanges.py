@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from contextc._json import JSONObject, as_object, decode, encode
+from contextc._json import as_object, decode, encode
 from contextc._worker_threads import run_in_thread
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import ContextcError, ProviderFailed, describe_error
@@ -76,7 +76,7 @@ class BufferedExchange(Exchange):
     _is_buffered = _is_collected = False
 
     def start(self, rest: bytes) -> None:
-        if self.is_status or not self._is_acted_on():
+        if self.is_status or self.method != b"POST" or find_format(self._path) is None:
             super().start(rest)
             return
         self.relay.requests += 1
@@ -84,9 +84,6 @@ class BufferedExchange(Exchange):
         if b"100-continue" in self._head.tokens(b"expect") and not rest:
             self.client.transport.write(CONTINUE)
         self.request_data(rest)
-
-    def _is_acted_on(self) -> bool:
-        return self.method == b"POST" and find_format(self._path) is not None
 
     @property
     def _path(self) -> str:
@@ -138,7 +135,11 @@ class ActingExchange(BufferedExchange):
         if self._is_over:
             return
         if body is not None:
-            self._replace_body(body)
+            fields = [each for each in self._head.fields if each.name not in BODY_FIELDS]
+            length = str(len(body)).encode()
+            fields.append(Field(b"content-length", length, b"Content-Length: " + length))
+            self._head = Head(self._head.start, fields)
+            self.body = LengthBody(0)
             raw = body
         self._begin_record(actions)
         if self._record is not None:
@@ -161,13 +162,6 @@ class ActingExchange(BufferedExchange):
             return None, tuple([describe_failure(name, str(error)) for name, _ in self._changes])
         changed, actions = apply_changes(content, self._changes, find_format(self._path) or "", self._url)
         return changed, tuple(actions)
-
-    def _replace_body(self, body: bytes) -> None:
-        fields = [each for each in self._head.fields if each.name not in BODY_FIELDS]
-        length = str(len(body)).encode()
-        fields.append(Field(b"content-length", length, b"Content-Length: " + length))
-        self._head = Head(self._head.start, fields)
-        self.body = LengthBody(0)
 
 
 # ── another provider answers ──────────────────────────────────────────────────────────────────────────────────────────
@@ -268,7 +262,9 @@ class ConvertingExchange(BufferedExchange):
                         if converted.is_streamed:
                             self._write_head(reply.stream.content_type)
                             self._write_chunk(reply.stream.begin())
-                    self._record_event(event)
+                    if self._record is not None:
+                        is_lines = self._converter.conversion.provider.format == "ollama"
+                        self._record.reply(encode(event) + b"\n" if is_lines else b"data: " + encode(event) + b"\n\n")
                     made = reply.read(event)
                     if converted.is_streamed:
                         self._write_chunk(made)
@@ -308,11 +304,6 @@ class ConvertingExchange(BufferedExchange):
     def _record_response(self, status: int, error: str = "") -> None:
         if self._record is not None:
             self._record.response(ResponseStart(status=status, error=error))
-
-    def _record_event(self, event: JSONObject) -> None:
-        if self._record is not None:
-            is_lines = self._converter.conversion.provider.format == "ollama"
-            self._record.reply(encode(event) + b"\n" if is_lines else b"data: " + encode(event) + b"\n\n")
 
     # ── the response ──────────────────────────────────────────────────────────────────────────────────────────────────
 

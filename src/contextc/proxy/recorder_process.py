@@ -320,17 +320,13 @@ def _work(recorder: SpoolRecorder, proxy: ProxyInput, *, is_over: bool) -> Spool
     """Record what is there. After an error of the store, try again: the spool keeps what is not recorded."""
     for attempt in count():
         try:
-            _report_all(recorder.record_rest() if is_over else recorder.record_ended())
+            for id, done in recorder.record_rest() if is_over else recorder.record_ended():
+                _report(RecorderEvent(reading=id) if done is None else RecorderEvent(done=done))
             break
         except StoreError as error:
             proxy.pause(error, attempt)
             recorder = recorder.restart()
     return recorder
-
-
-def _report_all(results: Iterator[tuple[str, RecordedExchange | None]]) -> None:
-    for id, done in results:
-        _report(RecorderEvent(reading=id) if done is None else RecorderEvent(done=done))
 
 
 def _report(event: RecorderEvent) -> None:

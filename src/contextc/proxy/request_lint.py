@@ -257,7 +257,8 @@ class Trimmer:
 
     def _cut(self, end: int, target: int) -> None:
         """Trim the messages before `end` until they have no more tokens than the target."""
-        waiting = self._last_answer(end)
+        # What follows the last reply waits for an answer.
+        waiting = next((at for at in range(end - 1, -1, -1) if self._messages[at].role == "assistant"), 0)
         index = max(self._considered, self.dropped)
         while self.total > target and index < waiting:
             self._stub(index)
@@ -266,10 +267,6 @@ class Trimmer:
         while self.total > target and (after := self._next_turn(end)):
             self.total -= sum(self._tokens[self.dropped : after])
             self.dropped = after
-
-    def _last_answer(self, end: int) -> int:
-        """Return the index of the last reply before `end`. What follows it waits for an answer."""
-        return next((at for at in range(end - 1, -1, -1) if self._messages[at].role == "assistant"), 0)
 
     def _next_turn(self, end: int) -> int:
         """Return where the second turn of what is left begins; 0 if only one is left."""

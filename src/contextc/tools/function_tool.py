@@ -122,7 +122,17 @@ def tool(
     spec = first if isinstance(first, Tool) else None
 
     def make(function: Function) -> FunctionTool:
-        _check_options(function, timeout)
+        if not callable(function):
+            raise InvalidInput(f"tool: function must be callable, got {type(function).__name__}.")
+        if isinstance(function, FunctionTool):
+            raise InvalidInput(
+                f"{function.name} is already a tool",
+                fix="Set the options where it is created, or copy it: msgspec.structs.replace(tool, timeout=…).",
+            )
+        if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
+            raise InvalidInput(
+                "tool: timeout must be a number of seconds above 0", got=timeout, fix="Pass None for the default limit."
+            )
         is_method = _is_method(function)
         if spec is not None:
             made, parameters = spec, parameters_from_schema(function, spec, method=is_method)
@@ -196,20 +206,6 @@ def _describe(
     parameters = parameters_from_hints(function, named, strict=bool(strict), method=is_method)
     text = parameters.description if description is None else description
     return Tool(name=named, description=text, parameters=parameters.schema, strict=strict), parameters
-
-
-def _check_options(function: object, timeout: float | None) -> None:
-    if not callable(function):
-        raise InvalidInput(f"tool: function must be callable, got {type(function).__name__}.")
-    if isinstance(function, FunctionTool):
-        raise InvalidInput(
-            f"{function.name} is already a tool",
-            fix="Set the options where it is created, or copy it: msgspec.structs.replace(tool, timeout=…).",
-        )
-    if timeout is not None and not (timeout > 0 and math.isfinite(timeout)):
-        raise InvalidInput(
-            "tool: timeout must be a number of seconds above 0", got=timeout, fix="Pass None for the default limit."
-        )
 
 
 def _name_of(function: Function) -> str:

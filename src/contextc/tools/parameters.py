@@ -331,16 +331,12 @@ class ParsedDocstring(Struct, frozen=True):
 def parse_docstring(docstring: str | None, names: Collection[str]) -> ParsedDocstring:
     """Return the first paragraph and the descriptions of the parameters `names`."""
     lines = inspect.cleandoc(docstring or "").splitlines()
-    return ParsedDocstring(_first_paragraph(lines, names), _parse_parameters(lines, names))
-
-
-def _first_paragraph(lines: list[str], names: Collection[str]) -> str:
     found: list[str] = []
     for line in lines:
         if not line.strip() or FIELD_LINE.match(line) or _is_section(line) or _match_parameter(line, names):
             break
         found.append(line.strip())
-    return " ".join(found)
+    return ParsedDocstring(" ".join(found), _parse_parameters(lines, names))
 
 
 def _is_section(line: str) -> bool:

@@ -104,7 +104,8 @@ class SecurityMiddleware:
             return
         scope = normalize_scope(scope)
         headers = Headers(scope=scope)
-        allowed = self._allowed_origin(headers)
+        origin = headers.get("origin", "")
+        allowed = origin if origin in self.options.origins else ""
         has_begun = False
 
         async def sending(message: Message) -> None:
@@ -153,7 +154,7 @@ class SecurityMiddleware:
     def _check_origin(self, scope: Scope, headers: Headers) -> None:
         origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
         if origin is not None:
-            if origin != _own_origin(scope, headers) and origin not in self.options.origins:
+            if origin != f"{scope['scheme']}://{headers.get('host', '')}" and origin not in self.options.origins:
                 raise HTTPError(
                     403,
                     f"Origin: not allowed, got {origin[:100]!r}. To allow it, add it to the origins of the server.",
@@ -189,10 +190,6 @@ class SecurityMiddleware:
         name = cookie_name(headers.get("host", ""))
         answer.set_cookie(name, quote(self.options.token, safe=""), path=there, httponly=True, samesite="strict")
         return answer
-
-    def _allowed_origin(self, headers: Headers) -> str:
-        origin = headers.get("origin", "")
-        return origin if origin in self.options.origins else ""
 
     def _limit_body(self, receive: Receive) -> Receive:
         """Limit the size of a body, regardless of Content-Length, and the time until it has arrived."""
@@ -244,10 +241,6 @@ def _cookies(headers: Headers) -> list[str]:
 
 def _unauthorized(message: str) -> HTTPError:
     return HTTPError(401, message, "TokenNeeded", {"WWW-Authenticate": "Bearer"})
-
-
-def _own_origin(scope: Scope, headers: Headers) -> str:
-    return f"{scope['scheme']}://{headers.get('host', '')}"
 
 
 def _is_navigation(scope: Scope, headers: Headers) -> bool:

@@ -70,7 +70,11 @@ class StaticFiles:
         versioned = VERSIONED_PATH.fullmatch(asked)
         path = self._find(versioned[2] if versioned else asked)
         if path.suffix == ".html" or not self._version:
-            self._version = _version_of(self.folder)
+            states = [(path, path.stat()) for path in sorted(self.folder.rglob("*.*"))]
+            text = "\n".join(
+                [f"{path.relative_to(self.folder)} {state.st_mtime_ns} {state.st_size}" for path, state in states]
+            )
+            self._version = sha256(text.encode()).hexdigest()[:16]
         state = path.stat()
         file = _read(path, state.st_mtime_ns, state.st_size, self._version if path.suffix == ".html" else "")
         is_current = versioned is not None and versioned[1] == self._version
@@ -93,13 +97,6 @@ class StaticFiles:
         except (OSError, ValueError):  # invalid file name: too long, or with a null character
             pass
         raise HTTPError(404, "File not found. Open the web UI at /, or use the API below /api.", "NotFound")
-
-
-def _version_of(folder: Path) -> str:
-    """Return the version of all files of a folder: a hash of their names, times and sizes."""
-    states = [(path, path.stat()) for path in sorted(folder.rglob("*.*"))]
-    text = "\n".join([f"{path.relative_to(folder)} {state.st_mtime_ns} {state.st_size}" for path, state in states])
-    return sha256(text.encode()).hexdigest()[:16]
 
 
 @lru_cache(maxsize=256)

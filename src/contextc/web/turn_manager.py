@@ -290,7 +290,8 @@ class TurnManager:
                     raise HTTPError(409, NOTHING_TO_ANSWER, "NothingNew")
                 self._turns[conversation] = found = RunningTurn(turn, first - 1, attended)
                 self.remember_model(conversation, spec)
-                _answer(begun, found)
+                if not begun.done():
+                    begun.set_result(found)
                 await turn.wait()
         except (Exception, asyncio.CancelledError) as error:
             if begun.done():
@@ -552,8 +553,3 @@ class TurnManager:
         for task in self._watching:
             task.cancel()
         await self.executors.close()
-
-
-def _answer(begun: "asyncio.Future[RunningTurn]", value: RunningTurn) -> None:
-    if not begun.done():
-        begun.set_result(value)

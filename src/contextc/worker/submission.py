@@ -2,7 +2,7 @@
 
 import threading
 import uuid
-from typing import TYPE_CHECKING, LiteralString, cast
+from typing import TYPE_CHECKING, cast
 from weakref import WeakSet
 
 from contextc._installed_packages import importing
@@ -38,7 +38,9 @@ def create_queue_tables(store: Store) -> None:
         if store in _prepared:
             return
     if not store.read(turn_queue.has_queue_tables):
-        schema = _load_schema()
+        with importing("procrastinate", extra="worker", needed_by="workers"):
+            from procrastinate.schema import SchemaManager
+        schema = SchemaManager.get_schema()
 
         def work(tx: Transaction) -> None:
             tx.row("SELECT pg_advisory_xact_lock(?)", QUEUE_LOCK)
@@ -51,12 +53,6 @@ def create_queue_tables(store: Store) -> None:
         store.write(work, repeatable=True)
     with _lock:
         _prepared.add(store)
-
-
-def _load_schema() -> LiteralString:
-    with importing("procrastinate", extra="worker", needed_by="workers"):
-        from procrastinate.schema import SchemaManager
-    return SchemaManager.get_schema()
 
 
 # ── submitting ────────────────────────────────────────────────────────────────────────────────────────────────────────

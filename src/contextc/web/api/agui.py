@@ -240,7 +240,9 @@ class AGUIEncoder:
         """Return the AG-UI events of an event; at least one."""
         belongs = bool(event.turn) and not (isinstance(event, ApprovalAnswered) and event.agent not in self._agents)
         if not belongs and not self._run:
-            return self._run_of_one_event(event)
+            # An event without a turn gets a run of its own.
+            started = self._start(f"event-{event.number}")
+            return [started, *_equivalents(event), _custom(event), self._end({"outcome": {"type": "success"}})]
         frames = self._open_turn(event) if belongs else []
         agent = self._agents.get(event.agent)
         match event:
@@ -270,11 +272,6 @@ class AGUIEncoder:
     def _fail(self, message: str, code: str, usage: JSONObject | None = None) -> JSONObject:
         self._run = ""
         return {"type": "RUN_ERROR", "message": message, "code": code, **(usage or {})}
-
-    def _run_of_one_event(self, event: AnyEvent) -> list[JSONObject]:
-        """Return an event without a turn, in a run of its own."""
-        started = self._start(f"event-{event.number}")
-        return [started, *_equivalents(event), _custom(event), self._end({"outcome": {"type": "success"}})]
 
     def _open_turn(self, event: AnyEvent) -> list[JSONObject]:
         """Open the turn of an event, and end the turn that it replaces."""

@@ -44,7 +44,20 @@ def build_document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: st
     typed = _build_schemas(endpoints)
     paths: JSONObject = {}
     for each in sorted(endpoints, key=lambda each: each.path):
-        paths.setdefault(each.path, {})[each.method.lower()] = _operation(each, typed)
+        summary, _, more = (inspect.getdoc(each.function) or "").partition("\n\n")
+        made: JSONObject = {
+            "operationId": f"{each.tag}_{each.function.__name__}",
+            "tags": [each.tag],
+            "summary": " ".join(summary.split()),
+            **({"description": more} if more else {}),
+            "parameters": [*_path_parameters(each, typed), *_query_parameters(each, typed)],
+            "responses": _responses(each, typed),
+        }
+        if "body" in each.parameter_types:
+            content = {JSON_TYPE: {"schema": typed.schema_of(each.parameter_types["body"])}}
+            needed = any([field.required for field in fields(each.parameter_types["body"])])
+            made["requestBody"] = {"required": needed, "content": content}
+        paths.setdefault(each.path, {})[each.method.lower()] = made
     return {
         "openapi": "3.1.0",
         "info": {"title": "contextc", "version": str(contextc.__version__), "description": DESCRIPTION},
@@ -53,23 +66,6 @@ def build_document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: st
         "paths": paths,
         "components": {"schemas": typed.components, "securitySchemes": {"bearer": BEARER_SCHEME, "cookie": by_cookie}},
     }
-
-
-def _operation(each: Endpoint, typed: Schemas) -> JSONObject:
-    summary, _, more = (inspect.getdoc(each.function) or "").partition("\n\n")
-    made: JSONObject = {
-        "operationId": f"{each.tag}_{each.function.__name__}",
-        "tags": [each.tag],
-        "summary": " ".join(summary.split()),
-        **({"description": more} if more else {}),
-        "parameters": [*_path_parameters(each, typed), *_query_parameters(each, typed)],
-        "responses": _responses(each, typed),
-    }
-    if "body" in each.parameter_types:
-        content = {JSON_TYPE: {"schema": typed.schema_of(each.parameter_types["body"])}}
-        needed = any([field.required for field in fields(each.parameter_types["body"])])
-        made["requestBody"] = {"required": needed, "content": content}
-    return made
 
 
 def _path_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:

@@ -100,7 +100,9 @@ class VercelEncoder:
             case ApprovalRequest():
                 self.is_waiting = True
                 asked: JSONObject = {"approvalId": f"{event.number}:{event.approval}", "toolCallId": event.id}
-                chunks += [*self._end_part(), *self._approval_input(event)]
+                # The SDK identifies calls by id, which a model may reuse.
+                self._seen.add(event.id)
+                chunks += [*self._end_part(), _input(event.id, event.name, event.arguments)]
                 chunks += [] if event.client else [{"type": "tool-approval-request", **asked}]
             case TurnFinish() | TurnInterrupted():
                 self._last = event
@@ -181,11 +183,6 @@ class VercelEncoder:
             return []
         self._seen.add(id)
         return [_input(id, name, arguments)]
-
-    def _approval_input(self, event: ApprovalRequest) -> list[JSONObject]:
-        """Return the input of the call to approve. The SDK identifies calls by id, which a model may reuse."""
-        self._seen.add(event.id)
-        return [_input(event.id, event.name, event.arguments)]
 
     def _step_ended(self) -> list[JSONObject]:
         ended, self._in_step = self._in_step, False
@@ -322,7 +319,12 @@ def _rewind_and_new_messages(store: Store, agent: str, name: str, theirs: list[M
     except UnknownConversation:
         ours = []
     if not ours:
-        return _store_history(store, name, theirs)
+        # A new conversation. Its last user messages start the turn.
+        end = len(theirs)
+        while end and theirs[end - 1].role == "user":
+            end -= 1
+        store.extend(name, theirs[:end])
+        return theirs[end:]
     where = find_continuation(ours, theirs)
     if where.after is not None:
         with store.lease(name, agent):
@@ -333,15 +335,6 @@ def _rewind_and_new_messages(store: Store, agent: str, name: str, theirs: list[M
             for message in where.messages
         ]
     )
-
-
-def _store_history(store: Store, name: str, theirs: list[Message]) -> list[Message]:
-    """Store the history of a new conversation, and return its last user messages, which start the turn."""
-    end = len(theirs)
-    while end and theirs[end - 1].role == "user":
-        end -= 1
-    store.extend(name, theirs[:end])
-    return theirs[end:]
 
 
 def _decode_messages(messages: list[JSONObject]) -> list[Message]:
