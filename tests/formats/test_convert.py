@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Sequence
+from itertools import product
 from typing import TypeAlias, cast
 
 import pytest
@@ -30,8 +31,8 @@ ASIDE = re.compile(r"\[[^\[\]]*(?:not shown|returned by [^\]]*)\]|</?system-remi
 """What a format puts in the place of what it cannot show, and white space: both are named elsewhere."""
 
 
-def pairs(*, apart: bool = True) -> list[tuple[str, str]]:
-    return [(source, target) for source in NAMES for target in NAMES if source != target or not apart]
+def others(source: str) -> list[str]:
+    return [target for target in NAMES if target != source]
 
 
 def messages_of(name: str, body: Body) -> list[Message]:
@@ -68,19 +69,19 @@ def recorded(source: str) -> Sequence[Body]:
     return some([body for name, body in RECORDED if name == source], 3)
 
 
-@pytest.mark.parametrize(("source", "target"), pairs(), ids="-".join)
-def test_everything_recorded_is_valid_in_every_other_format(source: str, target: str) -> None:
+@pytest.mark.parametrize("source", NAMES)
+def test_everything_recorded_is_valid_in_every_other_format(source: str) -> None:
     """Guarantee 10.5: by our rules and by the vendor's own types."""
-    for body in recorded(source):
+    for target, body in product(others(source), recorded(source)):
         made = cc.convert(cast(JSONObject, body), source=source, target=target)
-        assert cc.lint(made, format=target) == []
-        assert problems(target, made) == []
+        assert cc.lint(made, format=target) == [], target
+        assert problems(target, made) == [], target
 
 
-@pytest.mark.parametrize(("source", "target"), pairs(), ids="-".join)
-def test_a_round_trip_keeps_the_content(source: str, target: str) -> None:
+@pytest.mark.parametrize("source", NAMES)
+def test_a_round_trip_keeps_the_content(source: str) -> None:
     """Guarantee 10.5: texts, their order, calls, arguments, results; error flags too, unless a warning names them."""
-    for body in recorded(source):
+    for target, body in product(others(source), recorded(source)):
         there = cc.convert(cast(JSONObject, body), source=source, target=target)
         back = cc.convert(cast(JSONObject, json.loads(json.dumps(there))), source=target, target=source)
         warned = " ".join(there.warnings)

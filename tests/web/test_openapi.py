@@ -32,10 +32,6 @@ def operations(*methods: str) -> Iterator[tuple[str, str, JSONObject]]:
                 yield path, method, operation
 
 
-def named(case: tuple[str, str, JSONObject]) -> str:
-    return f"{case[1]} {case[0]}"
-
-
 def goes_on(case: tuple[str, str, JSONObject]) -> bool:
     """Whether its answer has no end."""
     answers = case[2]["responses"]
@@ -123,19 +119,16 @@ def test_a_server_with_a_token_is_reported() -> None:
     assert DOCUMENT["security"] == []
 
 
-@pytest.mark.parametrize("case", [case for case in operations("get") if not goes_on(case)], ids=named)
-def test_what_is_asked_for_is_answered_as_documented(
-    client: TestClient, places: dict[str, str], case: tuple[str, str, JSONObject]
-) -> None:
-    path, _, operation = case
-    answers: JSONObject = operation["responses"]
-    content = answers["200"]["content"]
-    answer = client.get(filled(path, places), params=required_query(operation, places))
-    assert str(answer.status_code) in answers, answer.text
-    if answer.status_code == 200 and "application/json" in content and content["application/json"]:
-        check(answer.json(), content["application/json"]["schema"])
-    if answer.status_code == 200 and "*/*" not in content:
-        assert answer.headers["content-type"].partition(";")[0] in content
+def test_what_is_asked_for_is_answered_as_documented(client: TestClient, places: dict[str, str]) -> None:
+    for path, _, operation in [case for case in operations("get") if not goes_on(case)]:
+        answers: JSONObject = operation["responses"]
+        content = answers["200"]["content"]
+        answer = client.get(filled(path, places), params=required_query(operation, places))
+        assert str(answer.status_code) in answers, f"{path}: {answer.text}"
+        if answer.status_code == 200 and "application/json" in content and content["application/json"]:
+            check(answer.json(), content["application/json"]["schema"])
+        if answer.status_code == 200 and "*/*" not in content:
+            assert answer.headers["content-type"].partition(";")[0] in content, path
 
 
 def test_what_continues_begins_as_documented(server: Served) -> None:
@@ -193,11 +186,16 @@ def test_deleting_is_reported_as_documented(client: TestClient, places: dict[str
         check(answer.json(), operation["responses"]["200"]["content"]["application/json"]["schema"])
 
 
-@pytest.mark.parametrize("case", list(operations("get", "post", "put", "patch", "delete")), ids=named)
+@pytest.mark.parametrize("method", ["get", "post", "put", "patch", "delete"])
 def test_bad_input_is_refused_in_the_one_shape_there_is(
-    client: TestClient, places: dict[str, str], case: tuple[str, str, JSONObject]
+    client: TestClient, places: dict[str, str], method: str
 ) -> None:
-    path, method, operation = case
+    for path, _, operation in operations(method):
+        check_bad_input(client, places, path, method, operation)
+
+
+def check_bad_input(client: TestClient, places: dict[str, str], path: str, method: str, operation: JSONObject) -> None:
+    """A refused request changes nothing, so the next one finds the same places."""
     address = filled(path, places)
     if "requestBody" in operation:
         if operation["requestBody"]["required"]:
