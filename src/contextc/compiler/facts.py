@@ -145,13 +145,11 @@ def list_facts(texts: Iterable[str]) -> dict[str, int]:
         for fact in _split_token(word):
             if facts.get(fact) == number:
                 del facts[fact]
-    error_names = [*(name for name in _ERROR_WORDS if name in names), *(() if whole.isascii() else _UNSPACED_ERRORS)]
+    known = [*(name for name in _ERROR_WORDS if name in names), *(() if whole.isascii() else _UNSPACED_ERRORS)]
     errors: dict[str, int] = {}
-    for number, text in enumerate(given) if error_names else ():
-        small = text.lower()
-        if any([name in small for name in error_names]):
-            found = _iter_error_texts(text, secrets.get(number, ()))
-            errors.update({error: number for error, is_error in found if is_error})
+    for number in sorted({bisect(ends, at) for at in _iter_error_places(whole, known)}):
+        found = _iter_error_texts(given[number], secrets.get(number, ()))
+        errors.update({error: number for error, is_error in found if is_error})
     return errors | facts
 
 
@@ -369,6 +367,18 @@ def _name_at(words: list[str], at: int) -> str:
     return " ".join(words[at:end]).rstrip(_AROUND) if end - at > 1 else ""
 
 
+def _iter_error_places(text: str, names: Iterable[str]) -> Iterator[int]:
+    """Yield the places of the names of errors that a colon follows, or a number."""
+    small = _lower(text)
+    for name in names:
+        at = small.find(name)
+        while at >= 0:
+            after = small[at + len(name) : at + len(name) + 2]
+            if after[:1] in ":\uff1a" or after[1:].isdigit():
+                yield at
+            at = small.find(name, at + len(name))
+
+
 def _iter_error_texts(text: str, secrets: Iterable[str]) -> Iterator[tuple[str, bool]]:
     """Yield what follows the name of an error, or a code and a colon, to the end of the sentence; True for a name."""
     at, labels = 0, set[str]()
@@ -443,11 +453,14 @@ def _is_fact(word: str) -> bool:
     return len(word) > 3 and ("." in word or word[0] == "#")
 
 
+def _lower(text: str) -> str:
+    small = text.lower()
+    return small if len(small) == len(text) else text  # a letter may become two
+
+
 def _iter_secrets(text: str, names: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield the words that follow a name such as `password:`, with its place."""
-    small = text.lower()
-    if len(small) != len(text):  # a letter became two
-        small = text
+    small = _lower(text)
     for name in names:
         at = small.find(name)
         while at >= 0:
