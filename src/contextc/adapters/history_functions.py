@@ -10,8 +10,8 @@ the framework's own. If `fetch_result` is among its tools, what an adapter leave
 from collections.abc import Callable
 from typing import NamedTuple
 
-from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, Viewer, answer_call
-from contextc.messages import ToolCall
+from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, answer_call
+from contextc.messages import ToolCall, Viewer
 from contextc.models.tokens import get_counter
 from contextc.store import Store
 from contextc.store.message_log import DEFAULT_AGENT

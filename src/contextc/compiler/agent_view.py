@@ -29,9 +29,18 @@ from contextc.compiler.draft import (
     select_results,
     write_text_files,
 )
-from contextc.compiler.history import Viewer
 from contextc.formats.message_preparation import bytes_of, describe_media, describe_text_file
-from contextc.messages import Media, Message, Reasoning, Text, ToolCall, ToolResult, escape_markers, read_text_file
+from contextc.messages import (
+    Media,
+    Message,
+    Reasoning,
+    Text,
+    ToolCall,
+    ToolResult,
+    Viewer,
+    escape_markers,
+    read_text_file,
+)
 from contextc.models.model_info import find_entry
 from contextc.store.ledger_schema import Item
 from contextc.store.message_log import SEQ_MASK

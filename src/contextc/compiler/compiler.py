@@ -38,7 +38,6 @@ from contextc.compiler.history import (
     MAX_TOKENS,
     SEARCH_TOOL,
     HistoryPassage,
-    Viewer,
     answer_call,
     can_offer_alone,
     choose_tools,
@@ -76,7 +75,7 @@ from contextc.compiler.step import (
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, NothingNew, describe_error
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
-from contextc.messages import Message, ToolCall, Usage, to_plain_text, validate_message
+from contextc.messages import Message, ToolCall, Usage, Viewer, to_plain_text, validate_message
 from contextc.models.tokens import TokenCounter, get_counter, save_calibration, save_counts
 from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment
 from contextc.providers import Provider
