@@ -135,7 +135,7 @@ async def _on_thread(work: Callable[[], T]) -> T:
 
 
 MESSAGE_TYPES = ("user", "assistant")
-FINAL_STOP_REASONS = ("end_turn", "stop_sequence", "max_tokens", "refusal")
+FINAL_STOP_REASONS = ("end_turn", "stop_sequence", "max_tokens", "model_context_window_exceeded", "refusal")
 
 
 class SplitTranscript(NamedTuple):

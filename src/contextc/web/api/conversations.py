@@ -251,7 +251,7 @@ def begin(app: AppState, body: CreateBody) -> ConversationOverview:
         except ConversationExists:
             continue
         return app.store.overview(name)
-    raise AssertionError("names_by_time() never ends")
+    raise AssertionError("time_based_names() never ends")
 
 
 @endpoint("GET", "/conversations/{name}", tag="conversations")
