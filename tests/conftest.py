@@ -4,7 +4,9 @@
 line, and where `CI=true` nothing may be skipped, so they fail.
 """
 
+import asyncio
 import gc
+import inspect
 import os
 import re
 import shutil
@@ -112,6 +114,16 @@ def _on_another_store(items: list[pytest.Item]) -> set[pytest.Item]:
         kinds = [kind for kind in ("memory", "postgres", "sqlite", "postgres") if kind in case]
         left |= {item for kind, item in case.items() if kind != kinds[crc32(name.encode()) % len(kinds)]}
     return left
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is `async` on an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    named = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in named}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -41,7 +41,9 @@ def names_of_tests(path: Path) -> frozenset[str]:
     """Return the names of the tests that pytest collects from a file, or of the cases in a file of data."""
     if path.parent == CASES:
         return frozenset(json.loads(path.read_text()))
-    functions = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef)]
+    functions = [
+        node for node in ast.parse(path.read_text()).body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
     return frozenset(node.name for node in functions if node.name.startswith("test_"))
 
 

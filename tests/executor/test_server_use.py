@@ -42,37 +42,31 @@ def test_one_agent_uses_another_approver_in_each_conversation(store: cc.Store) -
         agent.asking("yes")  # pyright: ignore[reportArgumentType]
 
 
-def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
+async def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
     """Guarantee 3.2: one turn at a time, and starting another one raises an error at once."""
 
-    async def talk() -> None:
-        refused = False
-        slow = Say(text="a b c", silent=FIRST_WORD, until=lambda: refused)
-        agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow]))
-        turn = agent.start("demo", "Hello")
-        assert await turn.begun() == 1
-        with pytest.raises(cc.errors.ConversationBusy):
-            await agent.start("demo", "Hello?").begun()
-        refused = True
-        await turn.wait()
-        assert await agent.start("demo").begun() == 0
-
-    asyncio.run(talk())
+    refused = False
+    slow = Say(text="a b c", silent=FIRST_WORD, until=lambda: refused)
+    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow]))
+    turn = agent.start("demo", "Hello")
+    assert await turn.begun() == 1
+    with pytest.raises(cc.errors.ConversationBusy):
+        await agent.start("demo", "Hello?").begun()
+    refused = True
+    await turn.wait()
+    assert await agent.start("demo").begun() == 0
 
 
-def test_a_watcher_of_the_end_may_start_the_next_turn(store: cc.Store) -> None:
+async def test_a_watcher_of_the_end_may_start_the_next_turn(store: cc.Store) -> None:
     """Guarantee 3.2: the lease ends with the turn, in one transaction."""
 
-    async def talk() -> None:
-        agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="One."), Say(text="Two.")]))
-        first = agent.start("demo", "Hello")
-        await first.begun()
-        while not any(isinstance(event, TurnFinish) for event in store.events("demo")):
-            await asyncio.sleep(0)
-        await agent.start("demo", "And?").begun()
-        await first.wait()
-
-    asyncio.run(talk())
+    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="One."), Say(text="Two.")]))
+    first = agent.start("demo", "Hello")
+    await first.begun()
+    while not any(isinstance(event, TurnFinish) for event in store.events("demo")):
+        await asyncio.sleep(0)
+    await agent.start("demo", "And?").begun()
+    await first.wait()
 
 
 def test_a_requested_summary_is_published_to_watchers(store: cc.Store) -> None:

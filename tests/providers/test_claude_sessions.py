@@ -77,60 +77,51 @@ def test_it_does_what_the_sdk_asks_of_a_session_store(store: cc.Store, owner: st
         assert getattr(cc.providers.ClaudeSessions, method, None) is not None
 
 
-def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
+async def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
     """Guarantee 9.10: what its own helpers say of one: title, first prompt, messages; entries given twice are there
     once.
     """
     texts = [entry("1", "user", "What grows here?"), entry("2", "assistant", "Thyme \ud83d.", "1")]
     title: Any = {"type": "custom-title", "customTitle": "Roof garden", "sessionId": WHERE["session_id"]}
 
-    async def go() -> None:
-        sessions = cc.providers.ClaudeSessions(store)
-        await sessions.append(WHERE, texts)
-        await sessions.append(WHERE, [*texts, title])
-        assert await sessions.load(WHERE) == [*texts, title]
-        messages = await get_session_messages_from_store(sessions, WHERE["session_id"], directory="/garden")
-        assert [(each.type, each.message["content"][0]["text"]) for each in messages] == [
-            ("user", "What grows here?"),
-            ("assistant", "Thyme \ud83d."),
-        ]
-        (listed,) = await list_sessions_from_store(sessions, directory="/garden")
-        assert (listed.custom_title, listed.first_prompt, listed.cwd) == ("Roof garden", "What grows here?", "/garden")
-
-    asyncio.run(go())
+    sessions = cc.providers.ClaudeSessions(store)
+    await sessions.append(WHERE, texts)
+    await sessions.append(WHERE, [*texts, title])
+    assert await sessions.load(WHERE) == [*texts, title]
+    messages = await get_session_messages_from_store(sessions, WHERE["session_id"], directory="/garden")
+    assert [(each.type, each.message["content"][0]["text"]) for each in messages] == [
+        ("user", "What grows here?"),
+        ("assistant", "Thyme \ud83d."),
+    ]
+    (listed,) = await list_sessions_from_store(sessions, directory="/garden")
+    assert (listed.custom_title, listed.first_prompt, listed.cwd) == ("Roof garden", "What grows here?", "/garden")
 
 
-def test_an_append_that_is_cancelled_is_whole_or_not_there(store: cc.Store) -> None:
+async def test_an_append_that_is_cancelled_is_whole_or_not_there(store: cc.Store) -> None:
     """Guarantee 3.2: a cancellation is raised after the transaction, so the outcome is certain."""
 
-    async def go() -> None:
-        sessions = cc.providers.ClaudeSessions(store)
-        writing = asyncio.ensure_future(sessions.append(WHERE, [entry(str(n), "user", "x") for n in range(300)]))
-        await asyncio.sleep(0)
-        writing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await writing
-        there = await sessions.load(WHERE)
-        assert there is None or len(there) == 300
-        await asyncio.sleep(0.05)
-        assert await sessions.load(WHERE) == there
-
-    asyncio.run(go())
+    sessions = cc.providers.ClaudeSessions(store)
+    writing = asyncio.ensure_future(sessions.append(WHERE, [entry(str(n), "user", "x") for n in range(300)]))
+    await asyncio.sleep(0)
+    writing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await writing
+    there = await sessions.load(WHERE)
+    assert there is None or len(there) == 300
+    await asyncio.sleep(0.05)
+    assert await sessions.load(WHERE) == there
 
 
-def test_many_appends_at_once_are_all_there(store: cc.Store) -> None:
+async def test_many_appends_at_once_are_all_there(store: cc.Store) -> None:
     """Guarantee 3.2: the summary beside a session is folded once for each, one after the other."""
 
-    async def go() -> None:
-        sessions = cc.providers.ClaudeSessions(store)
-        titles: list[Any] = [{"type": "custom-title", "customTitle": f"title {number}"} for number in range(20)]
-        await asyncio.gather(*[sessions.append(WHERE, [title]) for title in titles])
-        stored: list[Any] = await sessions.load(WHERE) or []
-        assert sorted(each["customTitle"] for each in stored) == sorted(each["customTitle"] for each in titles)
-        (summary,) = await sessions.list_session_summaries(WHERE["project_key"])
-        assert summary["data"]["custom_title"] == stored[-1]["customTitle"]
-
-    asyncio.run(go())
+    sessions = cc.providers.ClaudeSessions(store)
+    titles: list[Any] = [{"type": "custom-title", "customTitle": f"title {number}"} for number in range(20)]
+    await asyncio.gather(*[sessions.append(WHERE, [title]) for title in titles])
+    stored: list[Any] = await sessions.load(WHERE) or []
+    assert sorted(each["customTitle"] for each in stored) == sorted(each["customTitle"] for each in titles)
+    (summary,) = await sessions.list_session_summaries(WHERE["project_key"])
+    assert summary["data"]["custom_title"] == stored[-1]["customTitle"]
 
 
 def test_the_sdk_is_loaded_when_it_is_needed_and_not_before() -> None:

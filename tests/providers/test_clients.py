@@ -131,31 +131,28 @@ def test_a_line_may_be_used_again_on_another_loop(vendor: Vendor) -> None:
 
 @ALL
 @pytest.mark.parametrize("how", ["close", "cancel"])
-def test_closing_the_reader_closes_the_connection_at_once(vendor: Vendor, how: str) -> None:
+async def test_closing_the_reader_closes_the_connection_at_once(vendor: Vendor, how: str) -> None:
     """Guarantee 11.10: a cancelled turn stops costing money; the provider sees the connection close."""
 
-    async def stopped() -> None:
-        async with loopback(vendor.streamed(vendor.events[:2], then="silence")) as server:
-            provider = provider_at(vendor, server.url)
-            async with cc.endpoint(provider) as line:
-                got = asyncio.Event()
+    async with loopback(vendor.streamed(vendor.events[:2], then="silence")) as server:
+        provider = provider_at(vendor, server.url)
+        async with cc.endpoint(provider) as line:
+            got = asyncio.Event()
 
-                async def read() -> None:
-                    async with aclosing(line.stream(call_of(vendor, provider))) as events:
-                        async for _ in events:
-                            got.set()
-                            if how == "close":
-                                return
+            async def read() -> None:
+                async with aclosing(line.stream(call_of(vendor, provider))) as events:
+                    async for _ in events:
+                        got.set()
+                        if how == "close":
+                            return
 
-                task = asyncio.create_task(read())
-                await asyncio.wait_for(got.wait(), 60)
-                if how == "cancel":
-                    task.cancel()
-                await asyncio.wait([task])
-                await asyncio.wait_for(server.hung_up.wait(), 60)
-                assert task.cancelled() is (how == "cancel")
-
-    asyncio.run(stopped())
+            task = asyncio.create_task(read())
+            await asyncio.wait_for(got.wait(), 60)
+            if how == "cancel":
+                task.cancel()
+            await asyncio.wait([task])
+            await asyncio.wait_for(server.hung_up.wait(), 60)
+            assert task.cancelled() is (how == "cancel")
 
 
 @ALL
@@ -407,25 +404,22 @@ asyncio.run(ask())
 
 
 @pytest.mark.parametrize("form", ["openai_chat", "openai_responses", "anthropic", "gemini", "mistral", "ollama"])
-def test_a_redirect_is_not_followed(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_redirect_is_not_followed(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 9.11: it would take the conversation to another address. The error names it, and is not retried."""
     monkeypatch.setenv("STANDIN_KEY", "a-key-of-a-provider")
 
-    async def run() -> None:
-        async with loopback() as other:
-            moved = Answer(status=307, headers=(("location", f"{other.url}/v1/other"),))
-            async with loopback(moved) as server:
-                provider = cc.provider(
-                    f"standin-{form.replace('_', '-')}:m", url=f"{server.url}/v1", key="STANDIN_KEY", format=form,
-                    window=100_000, output=1_000,
-                )  # fmt: skip
-                executor = cc.AgentExecutor(cc.open_store("memory:"), provider)
-                done = await executor.start("x", "private").wait()
-                assert len(server.arrived) == 1
-            assert other.arrived == []
-            assert not other.open
-        assert isinstance(done.error, ProviderFailed)
-        assert (done.error.kind, done.error.status) == ("invalid", 307)
-        assert "redirects to http://127.0.0.1, and redirects are not followed" in str(done.error)
-
-    asyncio.run(run())
+    async with loopback() as other:
+        moved = Answer(status=307, headers=(("location", f"{other.url}/v1/other"),))
+        async with loopback(moved) as server:
+            provider = cc.provider(
+                f"standin-{form.replace('_', '-')}:m", url=f"{server.url}/v1", key="STANDIN_KEY", format=form,
+                window=100_000, output=1_000,
+            )  # fmt: skip
+            executor = cc.AgentExecutor(cc.open_store("memory:"), provider)
+            done = await executor.start("x", "private").wait()
+            assert len(server.arrived) == 1
+        assert other.arrived == []
+        assert not other.open
+    assert isinstance(done.error, ProviderFailed)
+    assert (done.error.kind, done.error.status) == ("invalid", 307)
+    assert "redirects to http://127.0.0.1, and redirects are not followed" in str(done.error)

@@ -22,7 +22,7 @@ async def ended(pid: int) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
+async def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
     """A thread gets our tools; Codex calls them, and the host's result goes to the model."""
 
     def script(ask: AcceptedRequest) -> Reply:
@@ -30,25 +30,22 @@ def test_a_tool_of_ours_is_run_by_the_host(tmp_path: Path) -> None:
             return Reply("Let me look.", [ScriptedCall("look", {"thing": "the key"})])
         return Reply(f"I see: {last_item(ask)['output']}.")
 
-    async def run() -> None:
-        host = Host()
-        with FakeVendors(script) as standin:
-            codex = Codex(tmp_path / "home", standin)
-            async with codex.line() as line:
-                tools = {"dynamicTools": [LOOK]}
-                answer = await codex.ask(line, "Look for it.", host=host, settings=tools)
-                alone = await codex.ask(line, "Look again.", answer, settings=tools)
-            assert [(call.name, call.arguments) for call in host.ran] == [("look", {"thing": "the key"})]
-            assert answer.text == "I see: the key is there."
-            assert [message.role for message in answer.reader.messages()] == ["assistant", "tool", "assistant"]
-            assert alone.text == "I see: Nobody is here to run this tool.."
-            assert not standin.refused
-
-    asyncio.run(run())
+    host = Host()
+    with FakeVendors(script) as standin:
+        codex = Codex(tmp_path / "home", standin)
+        async with codex.line() as line:
+            tools = {"dynamicTools": [LOOK]}
+            answer = await codex.ask(line, "Look for it.", host=host, settings=tools)
+            alone = await codex.ask(line, "Look again.", answer, settings=tools)
+        assert [(call.name, call.arguments) for call in host.ran] == [("look", {"thing": "the key"})]
+        assert answer.text == "I see: the key is there."
+        assert [message.role for message in answer.reader.messages()] == ["assistant", "tool", "assistant"]
+        assert alone.text == "I see: Nobody is here to run this tool.."
+        assert not standin.refused
 
 
 @pytest.mark.parametrize("approved", [(), ("shell",)])
-def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approved: tuple[str, ...]) -> None:
+async def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approved: tuple[str, ...]) -> None:
     """What the host declines is not run; the turn goes on either way."""
     made = tmp_path / "made.txt"
 
@@ -58,42 +55,36 @@ def test_a_command_that_needs_approval_is_put_to_the_host(tmp_path: Path, approv
             return Reply(None, [ScriptedCall("exec_command", {"cmd": f"echo made > {made}", **asks})])
         return Reply("Done.")
 
-    async def run() -> None:
-        host = Host(*approved)
-        with FakeVendors(script) as standin:
-            codex = Codex(tmp_path / "home", standin)
-            async with codex.line() as line:
-                answer = await codex.ask(line, "Make it.", host=host, settings={"approvalPolicy": "on-request"})
-            (call,) = host.asked
-            assert call.name == "shell"
-            assert str(made) in call.arguments["command"]
-            assert call.arguments["reason"] == "May I?"
-            assert answer.text == "Done."
-            assert made.exists() is bool(approved)
-
-    asyncio.run(run())
+    host = Host(*approved)
+    with FakeVendors(script) as standin:
+        codex = Codex(tmp_path / "home", standin)
+        async with codex.line() as line:
+            answer = await codex.ask(line, "Make it.", host=host, settings={"approvalPolicy": "on-request"})
+        (call,) = host.asked
+        assert call.name == "shell"
+        assert str(made) in call.arguments["command"]
+        assert call.arguments["reason"] == "May I?"
+        assert answer.text == "Done."
+        assert made.exists() is bool(approved)
 
 
-def test_nothing_that_needs_approval_is_done_without_a_host(tmp_path: Path) -> None:
+async def test_nothing_that_needs_approval_is_done_without_a_host(tmp_path: Path) -> None:
     patch = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: made.txt\n+hi\n*** End Patch\nEOF\n"
 
     def script(ask: AcceptedRequest) -> Reply:
         return Reply(None, [ScriptedCall("exec_command", {"cmd": patch})]) if ask.number == 0 else Reply("Done.")
 
-    async def run() -> None:
-        with FakeVendors(script) as standin:
-            codex = Codex(tmp_path / "home", standin)
-            async with codex.line() as line:
-                answer = await codex.ask(line, "Make it.", settings={"approvalPolicy": "untrusted"})
-            changes = [event["params"]["item"] for event in answer.events if event["method"] == "item/completed"]
-            assert [item["status"] for item in changes if item["type"] == "fileChange"] == ["declined"]
-            assert answer.text == "Done."
-            assert not (codex.home / "made.txt").exists()
-
-    asyncio.run(run())
+    with FakeVendors(script) as standin:
+        codex = Codex(tmp_path / "home", standin)
+        async with codex.line() as line:
+            answer = await codex.ask(line, "Make it.", settings={"approvalPolicy": "untrusted"})
+        changes = [event["params"]["item"] for event in answer.events if event["method"] == "item/completed"]
+        assert [item["status"] for item in changes if item["type"] == "fileChange"] == ["declined"]
+        assert answer.text == "Done."
+        assert not (codex.home / "made.txt").exists()
 
 
-def test_closing_a_stream_interrupts_the_turn_and_ends_its_commands(tmp_path: Path) -> None:
+async def test_closing_a_stream_interrupts_the_turn_and_ends_its_commands(tmp_path: Path) -> None:
     """Guarantee 11.10: what is cancelled leaves nothing running; the program stays for the next call."""
     started = tmp_path / "started"
 
@@ -105,42 +96,36 @@ def test_closing_a_stream_interrupts_the_turn_and_ends_its_commands(tmp_path: Pa
             else Reply("ok")
         )
 
-    async def run() -> None:
-        with FakeVendors(script) as standin:
-            codex = Codex(tmp_path / "home", standin)
-            async with codex.line() as line:
-                free = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
-                async with aclosing(line.stream(codex.call("Wait.", settings=free))) as events:
-                    async for _ in events:
-                        if started.exists() and started.read_text().strip():
-                            break
-                        await asyncio.sleep(0)
-                pid = line.pid
-                await ended(int(started.read_text()))
-                assert (await codex.ask(line, "Another.")).text == "ok"
-                assert line.pid == pid
-
-    asyncio.run(run())
+    with FakeVendors(script) as standin:
+        codex = Codex(tmp_path / "home", standin)
+        async with codex.line() as line:
+            free = {"sandbox": "danger-full-access", "approvalPolicy": "never"}
+            async with aclosing(line.stream(codex.call("Wait.", settings=free))) as events:
+                async for _ in events:
+                    if started.exists() and started.read_text().strip():
+                        break
+                    await asyncio.sleep(0)
+            pid = line.pid
+            await ended(int(started.read_text()))
+            assert (await codex.ask(line, "Another.")).text == "ok"
+            assert line.pid == pid
 
 
 @pytest.mark.parametrize("again", ["the same program", "another program"])
-def test_a_thread_cannot_be_given_other_tools(tmp_path: Path, again: str) -> None:
+async def test_a_thread_cannot_be_given_other_tools(tmp_path: Path, again: str) -> None:
     """Guarantee 9.3: Codex would go on with the old ones and not say so; a new thread is asked for instead."""
     other = {**LOOK, "name": "listen"}
 
-    async def run() -> None:
-        with FakeVendors(Scripted(["answer 1", "answer 2"])) as standin:
-            codex = Codex(tmp_path / "home", standin)
-            async with codex.line() as line:
-                first = await codex.ask(line, "one", settings={"dynamicTools": [LOOK]})
-                if again == "another program":
-                    await line.close()
-                refused = await codex.ask(line, "two", first, settings={"dynamicTools": [LOOK, other]})
-                second = await codex.ask(line, "two", first, settings={"dynamicTools": [LOOK]})
-            assert refused.error is not None
-            assert refused.error.kind == "session"
-            assert "has other tools than the request" in refused.error.said
-            assert second.session == first.session
-            assert [seen(record) for record in standin.records] == [["one"], ["one", "answer 1", "two"]]
-
-    asyncio.run(run())
+    with FakeVendors(Scripted(["answer 1", "answer 2"])) as standin:
+        codex = Codex(tmp_path / "home", standin)
+        async with codex.line() as line:
+            first = await codex.ask(line, "one", settings={"dynamicTools": [LOOK]})
+            if again == "another program":
+                await line.close()
+            refused = await codex.ask(line, "two", first, settings={"dynamicTools": [LOOK, other]})
+            second = await codex.ask(line, "two", first, settings={"dynamicTools": [LOOK]})
+        assert refused.error is not None
+        assert refused.error.kind == "session"
+        assert "has other tools than the request" in refused.error.said
+        assert second.session == first.session
+        assert [seen(record) for record in standin.records] == [["one"], ["one", "answer 1", "two"]]

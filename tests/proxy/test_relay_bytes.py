@@ -115,7 +115,7 @@ def pieces(draw: random.Random, raw: bytes) -> list[bytes]:
     return [raw[a:b] for a, b in zip([0, *places], [*places, len(raw)], strict=True) if a < b]
 
 
-def test_random_requests_and_responses_are_equal_at_both_ends(tmp_path: Path) -> None:
+async def test_random_requests_and_responses_are_equal_at_both_ends(tmp_path: Path) -> None:
     """Some hundred mixed requests on a few connections at once; thousands in `make prove`."""
     count, clients = often(120, 10_000), 6
 
@@ -129,39 +129,36 @@ def test_random_requests_and_responses_are_equal_at_both_ends(tmp_path: Path) ->
         if case.ends_with_connection:
             connection.writer.close()
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
 
-            async def client(first: int) -> None:
-                reader, writer = await relay.connect()
-                for number in range(first, count, clients):
-                    case = Case(number)
-                    for piece in pieces(case.draw, case.request):
-                        writer.write(piece)
-                        await asyncio.sleep(0)
-                    got = await reader.readexactly(len(case.expected))
-                    assert got == case.expected, number
-                    if case.ends_with_connection:
-                        assert await reader.read() == b""
-                        writer.close()
-                        reader, writer = await relay.connect()
-                writer.close()
-
-            await asyncio.gather(*map(client, range(clients)))
-            sent = {_case_number(raw): raw for raw in upstream.requests}
-            host = f"Host: 127.0.0.1:{upstream.port}".encode()
-            for number in range(count):
+        async def client(first: int) -> None:
+            reader, writer = await relay.connect()
+            for number in range(first, count, clients):
                 case = Case(number)
-                assert sent[number] == case.forwarded.replace(b"Host: LocalHost:1", host), number
-            assert len(upstream.requests) == count
-            recorded = relay.recorded()
-        cases = [Case(number) for number in range(count)]
-        posts = [each for each in cases if each.method == b"POST" and each.path.endswith((b"messages", b"completions"))]
-        assert sorted([b"".join(each.request) for each in recorded]) == sorted([each.body for each in posts])
-        assert sorted([b"".join(each.reply) for each in recorded]) == sorted([each.recorded_reply for each in posts])
-        assert not relay.gaps.counts
+                for piece in pieces(case.draw, case.request):
+                    writer.write(piece)
+                    await asyncio.sleep(0)
+                got = await reader.readexactly(len(case.expected))
+                assert got == case.expected, number
+                if case.ends_with_connection:
+                    assert await reader.read() == b""
+                    writer.close()
+                    reader, writer = await relay.connect()
+            writer.close()
 
-    asyncio.run(main())
+        await asyncio.gather(*map(client, range(clients)))
+        sent = {_case_number(raw): raw for raw in upstream.requests}
+        host = f"Host: 127.0.0.1:{upstream.port}".encode()
+        for number in range(count):
+            case = Case(number)
+            assert sent[number] == case.forwarded.replace(b"Host: LocalHost:1", host), number
+        assert len(upstream.requests) == count
+        recorded = relay.recorded()
+    cases = [Case(number) for number in range(count)]
+    posts = [each for each in cases if each.method == b"POST" and each.path.endswith((b"messages", b"completions"))]
+    assert sorted([b"".join(each.request) for each in recorded]) == sorted([each.body for each in posts])
+    assert sorted([b"".join(each.reply) for each in recorded]) == sorted([each.recorded_reply for each in posts])
+    assert not relay.gaps.counts
 
 
 def _case_number(raw: bytes) -> int:
@@ -170,25 +167,22 @@ def _case_number(raw: bytes) -> int:
     return int(found[1])
 
 
-def test_connections_are_kept_and_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
+async def test_connections_are_kept_and_pipelined_requests_are_answered_in_order(tmp_path: Path) -> None:
     async def answer(connection: RawConnection, request: bytes) -> None:
         number = request.rpartition(b"\r\n\r\n")[2]
         await connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(number) + number)
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            writer.write(b"".join([post(body=b"%d" % number, close=False) for number in range(20)]))
-            for number in range(20):
-                head = await reader.readuntil(HEAD_END)
-                assert await reader.readexactly(1 if number < 10 else 2) == b"%d" % number, head
-            writer.close()
-            assert upstream.connections == 1
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        writer.write(b"".join([post(body=b"%d" % number, close=False) for number in range(20)]))
+        for number in range(20):
+            head = await reader.readuntil(HEAD_END)
+            assert await reader.readexactly(1 if number < 10 else 2) == b"%d" % number, head
+        writer.close()
+        assert upstream.connections == 1
 
 
-def test_chunks_are_passed_on_as_they_arrive(tmp_path: Path) -> None:
+async def test_chunks_are_passed_on_as_they_arrive(tmp_path: Path) -> None:
     """Each event of a stream reaches the client before the upstream writes the next one."""
     seen: asyncio.Queue[bytes] = asyncio.Queue()
 
@@ -204,23 +198,20 @@ def test_chunks_are_passed_on_as_they_arrive(tmp_path: Path) -> None:
         await seen.get()
         await connection.send(b"0\r\n\r\n")
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            writer.write(post(close=False))
-            got = b""
-            while not got.endswith(b"0\r\n\r\n"):
-                data = await asyncio.wait_for(reader.read(65_536), 60)
-                got += data
-                seen.put_nowait(data)
-            writer.close()
-            (recorded,) = relay.recorded()
-        assert decode_chunks(b"".join(recorded.reply)) == b"".join([b"data: %d\n\n" % number for number in range(5)])
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        writer.write(post(close=False))
+        got = b""
+        while not got.endswith(b"0\r\n\r\n"):
+            data = await asyncio.wait_for(reader.read(65_536), 60)
+            got += data
+            seen.put_nowait(data)
+        writer.close()
+        (recorded,) = relay.recorded()
+    assert decode_chunks(b"".join(recorded.reply)) == b"".join([b"data: %d\n\n" % number for number in range(5)])
 
 
-def test_the_request_is_passed_on_as_it_arrives(tmp_path: Path) -> None:
+async def test_the_request_is_passed_on_as_it_arrives(tmp_path: Path) -> None:
     """The upstream sees a part of the body before the client sends the rest."""
     arrived = asyncio.Event()
 
@@ -230,56 +221,47 @@ def test_the_request_is_passed_on_as_it_arrives(tmp_path: Path) -> None:
         await connection.reader.readuntil(b"last!")
         await connection.send(OK)
 
-    async def main() -> None:
-        async with RawUpstream(whole=serve) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            writer.write(b"POST /up/v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nfirst")
-            await asyncio.wait_for(arrived.wait(), 60)
-            writer.write(b"last!")
-            assert await reader.readexactly(len(OK)) == OK
-            writer.close()
-
-    asyncio.run(main())
+    async with RawUpstream(whole=serve) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        writer.write(b"POST /up/v1/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nfirst")
+        await asyncio.wait_for(arrived.wait(), 60)
+        writer.write(b"last!")
+        assert await reader.readexactly(len(OK)) == OK
+        writer.close()
 
 
-def test_expect_continue_is_answered_by_the_upstream(tmp_path: Path) -> None:
+async def test_expect_continue_is_answered_by_the_upstream(tmp_path: Path) -> None:
     async def serve(connection: RawConnection) -> None:
         assert b"Expect: 100-continue" in await connection.reader.readuntil(HEAD_END)
         await connection.send(b"HTTP/1.1 100 Continue\r\nX-Early: 1\r\n\r\n")
         await connection.reader.readexactly(2)
         await connection.send(OK)
 
-    async def main() -> None:
-        async with RawUpstream(whole=serve) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            writer.write(post(body=b"{}").removesuffix(b"{}").replace(b"Connection: close", b"Expect: 100-continue"))
-            assert await reader.readuntil(HEAD_END) == b"HTTP/1.1 100 Continue\r\nX-Early: 1\r\n\r\n"
-            writer.write(b"{}")
-            assert await reader.readexactly(len(OK)) == OK
-            writer.close()
-
-    asyncio.run(main())
+    async with RawUpstream(whole=serve) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        writer.write(post(body=b"{}").removesuffix(b"{}").replace(b"Connection: close", b"Expect: 100-continue"))
+        assert await reader.readuntil(HEAD_END) == b"HTTP/1.1 100 Continue\r\nX-Early: 1\r\n\r\n"
+        writer.write(b"{}")
+        assert await reader.readexactly(len(OK)) == OK
+        writer.close()
 
 
 @pytest.mark.parametrize("size", [8 << 20, pytest.param(96 << 20, marks=pytest.mark.thorough)])
-def test_large_bodies_stream_in_both_directions(tmp_path: Path, size: int) -> None:
+async def test_large_bodies_stream_in_both_directions(tmp_path: Path, size: int) -> None:
     """Bodies larger than all buffers pass, and are recorded."""
     body = bytes(range(256)) * (size // 256)
 
     async def answer(connection: RawConnection, request: bytes) -> None:
         await connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size + request[-size:])
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            got = await relay.send(post(body=body))
-            assert got.partition(HEAD_END)[2] == body
-            (recorded,) = relay.recorded()
-        assert b"".join(recorded.request) == b"".join(recorded.reply) == body
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        got = await relay.send(post(body=body))
+        assert got.partition(HEAD_END)[2] == body
+        (recorded,) = relay.recorded()
+    assert b"".join(recorded.request) == b"".join(recorded.reply) == body
 
 
-def test_a_slow_client_slows_the_upstream_down(tmp_path: Path) -> None:
+async def test_a_slow_client_slows_the_upstream_down(tmp_path: Path) -> None:
     """The relay does not buffer a whole response: the upstream cannot write it before the client reads."""
     size, finished = 64 << 20, asyncio.Event()
 
@@ -289,21 +271,18 @@ def test_a_slow_client_slows_the_upstream_down(tmp_path: Path) -> None:
             await connection.send(bytes(1 << 20))
         finished.set()
 
-    async def main() -> None:
-        async with (
-            RawUpstream(answer) as upstream,
-            running_relay(upstream.url, tmp_path, limits=SpoolLimits(exchange=1 << 20)) as relay,
-        ):
-            reader, writer = await relay.connect()
-            writer.write(post("/up/v1/models"))
-            await reader.readuntil(HEAD_END)
-            while not any(client.is_write_paused for client in relay.relay.clients):
-                await asyncio.sleep(0)
-            assert not finished.is_set()
-            left = size
-            while left:
-                left -= len(await reader.read(1 << 20))
-            await finished.wait()
-            writer.close()
-
-    asyncio.run(main())
+    async with (
+        RawUpstream(answer) as upstream,
+        running_relay(upstream.url, tmp_path, limits=SpoolLimits(exchange=1 << 20)) as relay,
+    ):
+        reader, writer = await relay.connect()
+        writer.write(post("/up/v1/models"))
+        await reader.readuntil(HEAD_END)
+        while not any(client.is_write_paused for client in relay.relay.clients):
+            await asyncio.sleep(0)
+        assert not finished.is_set()
+        left = size
+        while left:
+            left -= len(await reader.read(1 << 20))
+        await finished.wait()
+        writer.close()

@@ -33,7 +33,7 @@ def error_of(raw: bytes) -> tuple[int, str, str]:
 
 
 @pytest.mark.parametrize("sent", [b"", CHUNKED, CHUNKED + b"5\r\nhello\r\n"], ids=["silent", "head", "chunk"])
-def test_a_client_that_disconnects_cancels_the_request_upstream(tmp_path: Path, sent: bytes) -> None:
+async def test_a_client_that_disconnects_cancels_the_request_upstream(tmp_path: Path, sent: bytes) -> None:
     asked, cancelled = asyncio.Event(), asyncio.Event()
 
     async def answer(connection: RawConnection, request: bytes) -> None:
@@ -43,23 +43,20 @@ def test_a_client_that_disconnects_cancels_the_request_upstream(tmp_path: Path, 
             assert await connection.reader.read(1) == b""
         cancelled.set()
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            writer.write(post(close=False))
-            await asked.wait()
-            if sent:
-                await reader.readuntil(HEAD_END)
-            writer.close()
-            await asyncio.wait_for(cancelled.wait(), 60)
-            (recorded,) = relay.recorded()
-        assert recorded.outcome == "cancelled"
-        assert recorded.is_sent
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        writer.write(post(close=False))
+        await asked.wait()
+        if sent:
+            await reader.readuntil(HEAD_END)
+        writer.close()
+        await asyncio.wait_for(cancelled.wait(), 60)
+        (recorded,) = relay.recorded()
+    assert recorded.outcome == "cancelled"
+    assert recorded.is_sent
 
 
-def test_a_client_that_disconnects_within_its_request_cancels_it(tmp_path: Path) -> None:
+async def test_a_client_that_disconnects_within_its_request_cancels_it(tmp_path: Path) -> None:
     asked, cancelled = asyncio.Event(), asyncio.Event()
 
     async def serve(connection: RawConnection) -> None:
@@ -69,17 +66,14 @@ def test_a_client_that_disconnects_within_its_request_cancels_it(tmp_path: Path)
             assert await connection.reader.read(1) == b""
         cancelled.set()
 
-    async def main() -> None:
-        async with RawUpstream(whole=serve) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            _, writer = await relay.connect()
-            writer.write(post(body=b"part" + bytes(10), close=False)[:-10])
-            await asked.wait()
-            writer.close()
-            await asyncio.wait_for(cancelled.wait(), 60)
-            (recorded,) = relay.recorded()
-        assert not recorded.is_sent
-
-    asyncio.run(main())
+    async with RawUpstream(whole=serve) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        _, writer = await relay.connect()
+        writer.write(post(body=b"part" + bytes(10), close=False)[:-10])
+        await asked.wait()
+        writer.close()
+        await asyncio.wait_for(cancelled.wait(), 60)
+        (recorded,) = relay.recorded()
+    assert not recorded.is_sent
 
 
 @pytest.mark.parametrize("is_reset", [False, True])
@@ -88,7 +82,9 @@ def test_a_client_that_disconnects_within_its_request_cancels_it(tmp_path: Path)
     [CHUNKED + b"5\r\nhello\r\n", CHUNKED, b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhello"],
     ids=["chunks", "head", "length"],
 )
-def test_a_response_that_breaks_off_breaks_off_for_the_client(tmp_path: Path, begun: bytes, is_reset: bool) -> None:
+async def test_a_response_that_breaks_off_breaks_off_for_the_client(
+    tmp_path: Path, begun: bytes, is_reset: bool
+) -> None:
     """The connection is closed within the body: no last chunk, and fewer bytes than announced."""
     seen = asyncio.Event()
 
@@ -97,21 +93,18 @@ def test_a_response_that_breaks_off_breaks_off_for_the_client(tmp_path: Path, be
         await seen.wait()
         reset(connection) if is_reset else connection.writer.close()
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            writer.write(post(close=False))
-            got = await reader.readexactly(len(begun))
-            seen.set()
-            assert got + await reader.read() == begun
-            writer.close()
-            (recorded,) = relay.recorded()
-        assert recorded.outcome == "broken"
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        writer.write(post(close=False))
+        got = await reader.readexactly(len(begun))
+        seen.set()
+        assert got + await reader.read() == begun
+        writer.close()
+        (recorded,) = relay.recorded()
+    assert recorded.outcome == "broken"
 
 
-def test_a_reset_of_a_response_without_length_is_a_reset_for_the_client(tmp_path: Path) -> None:
+async def test_a_reset_of_a_response_without_length_is_a_reset_for_the_client(tmp_path: Path) -> None:
     """A clean end would look like the end of the response."""
     seen = asyncio.Event()
 
@@ -120,53 +113,44 @@ def test_a_reset_of_a_response_without_length_is_a_reset_for_the_client(tmp_path
         await seen.wait()
         reset(connection)
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            writer.write(post(close=False))
-            await reader.readuntil(b"hello")
-            seen.set()
-            with pytest.raises(ConnectionError):
-                await reader.read()
-            writer.close()
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        writer.write(post(close=False))
+        await reader.readuntil(b"hello")
+        seen.set()
+        with pytest.raises(ConnectionError):
+            await reader.read()
+        writer.close()
 
 
-def test_an_upstream_that_cannot_be_reached_is_an_error_in_plain_english(tmp_path: Path) -> None:
+async def test_an_upstream_that_cannot_be_reached_is_an_error_in_plain_english(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         port = unused.getsockname()[1]
 
-    async def main() -> None:
-        async with running_relay(f"http://127.0.0.1:{port}", tmp_path) as relay:
-            status, kind, message = error_of(await relay.send(post(body=b"{}" * 9_000)))
-            assert (status, kind) == (502, "upstream_unreachable")
-            assert f"http://127.0.0.1:{port} cannot be reached" in message
-            (recorded,) = relay.recorded()
-        assert recorded.response is not None
-        assert recorded.response.status == 502
-        assert recorded.response.error == message
-
-    asyncio.run(main())
+    async with running_relay(f"http://127.0.0.1:{port}", tmp_path) as relay:
+        status, kind, message = error_of(await relay.send(post(body=b"{}" * 9_000)))
+        assert (status, kind) == (502, "upstream_unreachable")
+        assert f"http://127.0.0.1:{port} cannot be reached" in message
+        (recorded,) = relay.recorded()
+    assert recorded.response is not None
+    assert recorded.response.status == 502
+    assert recorded.response.error == message
 
 
 @pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 200", b"nonsense\r\n\r\n", b"HTTP/1.1 101 Switching\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
     b"HTTP/1.1 200 OK\r\nbad line\r\n\r\n"])  # fmt: skip
-def test_an_invalid_response_is_an_error(tmp_path: Path, raw: bytes) -> None:
+async def test_an_invalid_response_is_an_error(tmp_path: Path, raw: bytes) -> None:
     async def answer(connection: RawConnection, request: bytes) -> None:
         await connection.send(raw)
         connection.writer.close()
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            status, kind, _ = error_of(await relay.send(post()))
-            assert (status, kind) == (502, "upstream_failed")
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        status, kind, _ = error_of(await relay.send(post()))
+        assert (status, kind) == (502, "upstream_failed")
 
 
-def test_an_error_before_the_request_is_complete_reaches_the_client(tmp_path: Path) -> None:
+async def test_an_error_before_the_request_is_complete_reaches_the_client(tmp_path: Path) -> None:
     """An upstream may answer before it has read the body, and close."""
     refused = b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\nConnection: close\r\n\r\nbig"
 
@@ -174,17 +158,14 @@ def test_an_error_before_the_request_is_complete_reaches_the_client(tmp_path: Pa
         await connection.reader.readuntil(HEAD_END)
         await connection.send(refused)
 
-    async def main() -> None:
-        async with RawUpstream(whole=serve) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            writer.write(post(body=bytes(100_000), close=False)[:-50_000])
-            got = await reader.readuntil(b"big")
-            assert got.startswith(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n")
-            writer.write(bytes(50_000))
-            assert await reader.read() == b""
-            writer.close()
-
-    asyncio.run(main())
+    async with RawUpstream(whole=serve) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        writer.write(post(body=bytes(100_000), close=False)[:-50_000])
+        got = await reader.readuntil(b"big")
+        assert got.startswith(b"HTTP/1.1 413 Too Large\r\nContent-Length: 3\r\n")
+        writer.write(bytes(50_000))
+        assert await reader.read() == b""
+        writer.close()
 
 
 @pytest.mark.parametrize("begun", [b"", CHUNKED + b"1\r\na\r\n"])
@@ -218,35 +199,29 @@ def test_a_silent_upstream_ends_after_the_time_limit(
     run_with_clock(main)
 
 
-def test_redirects_are_passed_on_and_not_followed(tmp_path: Path) -> None:
+async def test_redirects_are_passed_on_and_not_followed(tmp_path: Path) -> None:
     moved = b"HTTP/1.1 307 Moved\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"
 
     async def answer(connection: RawConnection, request: bytes) -> None:
         await connection.send(moved)
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            got = await relay.send(post())
-            assert got == moved.replace(HEAD_END, b"\r\nConnection: close\r\n\r\n")
-            assert len(upstream.requests) == 1
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        got = await relay.send(post())
+        assert got == moved.replace(HEAD_END, b"\r\nConnection: close\r\n\r\n")
+        assert len(upstream.requests) == 1
 
 
-def test_a_connection_that_the_upstream_closed_is_not_used_again(tmp_path: Path) -> None:
+async def test_a_connection_that_the_upstream_closed_is_not_used_again(tmp_path: Path) -> None:
     async def answer(connection: RawConnection, request: bytes) -> None:
         await connection.send(OK)
         connection.writer.close()
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            for _ in range(5):
-                assert (await relay.send(post())).endswith(b"ok")
-                while any(not each.is_lost for each in relay.relay.pool.idle_connections):
-                    await asyncio.sleep(0)
-            assert upstream.connections == 5
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        for _ in range(5):
+            assert (await relay.send(post())).endswith(b"ok")
+            while any(not each.is_lost for each in relay.relay.pool.idle_connections):
+                await asyncio.sleep(0)
+        assert upstream.connections == 5
 
 
 @pytest.mark.parametrize(
@@ -314,32 +289,29 @@ def test_a_new_connection_that_closes_is_not_replaced(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_a_request_that_does_not_go_on_ends(tmp_path: Path) -> None:
+async def test_a_request_that_does_not_go_on_ends(tmp_path: Path) -> None:
     """Its connections would be open for good. The time does not run while the upstream takes nothing."""
     begun = b"POST /up/v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\nx"
 
-    async def main() -> None:
-        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            writer.write(begun)
-            while not upstream.connections:
-                await asyncio.sleep(0)
-            (client,) = relay.relay.clients
-            now = asyncio.get_running_loop().time()
-            client.transport.pause_reading()
-            client.check_time(now + 100)
-            client.transport.resume_reading()
-            client.check_time(now + 129)
-            assert client.exchange is not None
-            client.check_time(now + 131)
-            assert client.exchange is None
-            assert error_of(await reader.read())[:2] == (408, "request_timeout")
-            writer.close()
-
-    asyncio.run(main())
+    async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        writer.write(begun)
+        while not upstream.connections:
+            await asyncio.sleep(0)
+        (client,) = relay.relay.clients
+        now = asyncio.get_running_loop().time()
+        client.transport.pause_reading()
+        client.check_time(now + 100)
+        client.transport.resume_reading()
+        client.check_time(now + 129)
+        assert client.exchange is not None
+        client.check_time(now + 131)
+        assert client.exchange is None
+        assert error_of(await reader.read())[:2] == (408, "request_timeout")
+        writer.close()
 
 
-def test_connections_are_limited(tmp_path: Path) -> None:
+async def test_connections_are_limited(tmp_path: Path) -> None:
     """One without a request makes room. If all have one, another is refused."""
     release = asyncio.Event()
 
@@ -347,34 +319,28 @@ def test_connections_are_limited(tmp_path: Path) -> None:
         await release.wait()
         await connection.send(OK)
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            relay.relay.max_clients = 2
-            silent, writer = await relay.connect()
-            while not relay.relay.clients:
-                await asyncio.sleep(0)
-            calls = [asyncio.create_task(relay.send(post())) for _ in range(2)]
-            with contextlib.suppress(ConnectionError):
-                assert await silent.read() == b""
-            writer.close()
-            while len(upstream.requests) < 2:
-                await asyncio.sleep(0)
-            assert error_of(await relay.send(b""))[:2] == (503, "too_many_connections")
-            release.set()
-            assert all([each.endswith(b"ok") for each in await asyncio.gather(*calls)])
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        relay.relay.max_clients = 2
+        silent, writer = await relay.connect()
+        while not relay.relay.clients:
+            await asyncio.sleep(0)
+        calls = [asyncio.create_task(relay.send(post())) for _ in range(2)]
+        with contextlib.suppress(ConnectionError):
+            assert await silent.read() == b""
+        writer.close()
+        while len(upstream.requests) < 2:
+            await asyncio.sleep(0)
+        assert error_of(await relay.send(b""))[:2] == (503, "too_many_connections")
+        release.set()
+        assert all([each.endswith(b"ok") for each in await asyncio.gather(*calls)])
 
 
-def test_a_connection_without_a_request_ends(tmp_path: Path) -> None:
-    async def main() -> None:
-        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
-            reader, writer = await relay.connect()
-            while not relay.relay.clients:
-                await asyncio.sleep(0)
-            (client,) = relay.relay.clients
-            client.check_time(asyncio.get_running_loop().time() + 31)
-            assert await reader.read() == b""
-            writer.close()
-
-    asyncio.run(main())
+async def test_a_connection_without_a_request_ends(tmp_path: Path) -> None:
+    async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
+        reader, writer = await relay.connect()
+        while not relay.relay.clients:
+            await asyncio.sleep(0)
+        (client,) = relay.relay.clients
+        client.check_time(asyncio.get_running_loop().time() + 31)
+        assert await reader.read() == b""
+        writer.close()

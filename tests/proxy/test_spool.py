@@ -138,20 +138,17 @@ def test_the_files_are_private(tmp_path: Path) -> None:
         (SpoolLimits(exchange=2_000), TOO_LARGE),
     ],
 )
-def test_what_exceeds_a_limit_is_a_gap_and_the_request_succeeds(
+async def test_what_exceeds_a_limit_is_a_gap_and_the_request_succeeds(
     tmp_path: Path, limits: SpoolLimits, reason: str
 ) -> None:
-    async def main() -> None:
-        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path, limits=limits) as relay:
-            assert (await relay.send(post(body=bytes(100)))).endswith(b"ok")
-            assert (await relay.send(post(body=bytes(100_000)))).endswith(b"ok")
-            assert [len(each) > 100_000 for each in upstream.requests] == [False, True]
-            recorded = relay.recorded()
-            assert [len(each.request) for each in recorded if not each.problem] == [1]
-            assert relay.gaps.counts == {reason: 1}
-            assert relay.gaps.last[0].time > 1_600_000_000_000
-
-    asyncio.run(main())
+    async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path, limits=limits) as relay:
+        assert (await relay.send(post(body=bytes(100)))).endswith(b"ok")
+        assert (await relay.send(post(body=bytes(100_000)))).endswith(b"ok")
+        assert [len(each) > 100_000 for each in upstream.requests] == [False, True]
+        recorded = relay.recorded()
+        assert [len(each.request) for each in recorded if not each.problem] == [1]
+        assert relay.gaps.counts == {reason: 1}
+        assert relay.gaps.last[0].time > 1_600_000_000_000
 
 
 class FullDisk:
@@ -175,7 +172,7 @@ class FullDisk:
 
 
 @pytest.mark.parametrize("room", [0, 100, 350])
-def test_a_full_disk_is_a_gap_and_the_record_goes_on_when_there_is_room(
+async def test_a_full_disk_is_a_gap_and_the_record_goes_on_when_there_is_room(
     tmp_path: Path, room: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every request succeeds. Those that could not be written are gaps, those before and after are complete."""
@@ -187,23 +184,20 @@ def test_a_full_disk_is_a_gap_and_the_record_goes_on_when_there_is_room(
 
     monkeypatch.setattr(spool_module.os, "fdopen", open_on_full_disk)
 
-    async def main() -> None:
-        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
-            while not relay.gaps.count:
-                assert (await relay.send(post(body=b"before"))).endswith(b"ok")
-            left[0] = 1 << 30
-            for _ in range(3):
-                assert (await relay.send(post(body=b"after"))).endswith(b"ok")
-            recorded = [b"".join(each.request) for each in relay.recorded() if not each.problem]
-        assert recorded.count(b"after") == 3
-        lost = len(upstream.requests) - len(recorded)
-        assert lost > 0
-        assert relay.gaps.counts == {"the spool could not be written: No space left on device": lost}
-
-    asyncio.run(main())
+    async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
+        while not relay.gaps.count:
+            assert (await relay.send(post(body=b"before"))).endswith(b"ok")
+        left[0] = 1 << 30
+        for _ in range(3):
+            assert (await relay.send(post(body=b"after"))).endswith(b"ok")
+        recorded = [b"".join(each.request) for each in relay.recorded() if not each.problem]
+    assert recorded.count(b"after") == 3
+    lost = len(upstream.requests) - len(recorded)
+    assert lost > 0
+    assert relay.gaps.counts == {"the spool could not be written: No space left on device": lost}
 
 
-def test_the_relay_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_relay_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """While a write hangs, requests pass."""
     is_free, has_begun = spool_module.Event(), spool_module.Event()
     append = Spool._append  # pyright: ignore[reportPrivateUsage]
@@ -215,16 +209,13 @@ def test_the_relay_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(Spool, "_append", hang)
 
-    async def main() -> None:
-        async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
+    async with RawUpstream() as upstream, running_relay(upstream.url, tmp_path) as relay:
+        assert (await relay.send(post())).startswith(OK[:15])
+        has_begun.wait()
+        for _ in range(20):
             assert (await relay.send(post())).startswith(OK[:15])
-            has_begun.wait()
-            for _ in range(20):
-                assert (await relay.send(post())).startswith(OK[:15])
-            is_free.set()
-            assert len(relay.recorded()) == 21
-
-    asyncio.run(main())
+        is_free.set()
+        assert len(relay.recorded()) == 21
 
 
 def chunked(data: bytes, size: int) -> bytes:
@@ -233,7 +224,7 @@ def chunked(data: bytes, size: int) -> bytes:
 
 
 @pytest.mark.parametrize("shape", ["plain", "chunked", "gzip", "pieces", "stream", "unreadable"])
-def test_a_credential_that_the_upstream_quotes_is_not_written(tmp_path: Path, shape: str) -> None:
+async def test_a_credential_that_the_upstream_quotes_is_not_written(tmp_path: Path, shape: str) -> None:
     """The client gets the reply as it is. The record has asterisks, however the reply was split or compressed."""
     key, cookie, query = "sk-ant-" + "K9x" * 9, "cookie-0123456789", "query-0123456789"
     content = f'{{"error": {{"message": "Incorrect key: {key}, {cookie}, {query}"}}}}'.encode()
@@ -252,23 +243,20 @@ def test_a_credential_that_the_upstream_quotes_is_not_written(tmp_path: Path, sh
             await connection.send(reply[at : at + 11])
             await asyncio.sleep(0)
 
-    async def main() -> None:
-        async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            path = f"/up/v1/messages?key={query}"
-            headers = (f"Authorization: Bearer {key}", f"Cookie: a=b; session={cookie}")
-            assert (await relay.send(post(path, b"{}", *headers))).endswith(body)
-            (exchange,) = relay.recorded()
-        assert exchange.response is not None
-        if shape == "unreadable":
-            assert "cannot be read" in exchange.response.error
-            return
-        masked = content
-        for each in (key, cookie, query):
-            masked = masked.replace(each.encode(), b"*" * len(each))
-        assert b"".join(exchange.reply) == masked
-        assert exchange.response == ResponseStart(status=int(status[:3]))
-
-    asyncio.run(main())
+    async with RawUpstream(answer) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        path = f"/up/v1/messages?key={query}"
+        headers = (f"Authorization: Bearer {key}", f"Cookie: a=b; session={cookie}")
+        assert (await relay.send(post(path, b"{}", *headers))).endswith(body)
+        (exchange,) = relay.recorded()
+    assert exchange.response is not None
+    if shape == "unreadable":
+        assert "cannot be read" in exchange.response.error
+        return
+    masked = content
+    for each in (key, cookie, query):
+        masked = masked.replace(each.encode(), b"*" * len(each))
+    assert b"".join(exchange.reply) == masked
+    assert exchange.response == ResponseStart(status=int(status[:3]))
 
 
 def test_masks_find_credentials_in_any_pieces() -> None:

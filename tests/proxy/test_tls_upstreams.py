@@ -60,30 +60,24 @@ def server_context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ssl.SSLCo
     return context
 
 
-def test_requests_go_over_tls_and_connections_are_kept(tmp_path: Path, server_context: ssl.SSLContext) -> None:
-    async def main() -> None:
-        async with RawUpstream(context=server_context) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            for size in (10, 3_000_000):
-                assert (await relay.send(post(body=bytes(size)))).endswith(b"ok")
-            assert [len(each) > 3_000_000 for each in upstream.requests] == [False, True]
-            assert upstream.connections == 1
-
-    asyncio.run(main())
+async def test_requests_go_over_tls_and_connections_are_kept(tmp_path: Path, server_context: ssl.SSLContext) -> None:
+    async with RawUpstream(context=server_context) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        for size in (10, 3_000_000):
+            assert (await relay.send(post(body=bytes(size)))).endswith(b"ok")
+        assert [len(each) > 3_000_000 for each in upstream.requests] == [False, True]
+        assert upstream.connections == 1
 
 
-def test_an_unknown_certificate_is_an_error(
+async def test_an_unknown_certificate_is_an_error(
     tmp_path: Path, server_context: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upstream_connections, "make_ssl_context", ssl.create_default_context)
 
-    async def main() -> None:
-        async with RawUpstream(context=server_context) as upstream, running_relay(upstream.url, tmp_path) as relay:
-            status, _, message = error_of(await relay.send(post()))
-            assert status == 502
-            assert "certificate verify failed" in message
-            assert not upstream.requests
-
-    asyncio.run(main())
+    async with RawUpstream(context=server_context) as upstream, running_relay(upstream.url, tmp_path) as relay:
+        status, _, message = error_of(await relay.send(post()))
+        assert status == 502
+        assert "certificate verify failed" in message
+        assert not upstream.requests
 
 
 def tunnel(

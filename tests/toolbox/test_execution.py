@@ -221,21 +221,18 @@ def test_an_async_tool_is_cancelled_when_its_time_is_over() -> None:
     assert cleaned == [True]
 
 
-def test_an_async_tool_that_will_not_be_cancelled_blocks_no_other_call() -> None:
+async def test_an_async_tool_that_will_not_be_cancelled_blocks_no_other_call() -> None:
     async def stubborn() -> None:
         for _ in range(100):
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.sleep(60)
 
-    async def run() -> None:
-        result = await cc.tool(stubborn, timeout=0.02).run(call_of("stubborn"))
-        assert result.is_error
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            while not task.done():
-                task.cancel()
-                await asyncio.sleep(0)
-
-    asyncio.run(run())
+    result = await cc.tool(stubborn, timeout=0.02).run(call_of("stubborn"))
+    assert result.is_error
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
 
 
 def test_a_plain_function_runs_in_a_thread_and_is_reported_that_the_result_is_not_awaited() -> None:
@@ -282,7 +279,7 @@ def test_a_thread_that_ends_after_the_event_loop_is_not_an_error(caplog: pytest.
 
 
 @pytest.mark.parametrize("on_loop", [False, True])
-def test_cancelling_a_call_passes_through_and_reaches_the_tool(on_loop: bool) -> None:
+async def test_cancelling_a_call_passes_through_and_reaches_the_tool(on_loop: bool) -> None:
     """Guarantee 11.10: a cancelled turn stops its tools."""
     started, stopped = threading.Event(), threading.Event()
 
@@ -298,17 +295,14 @@ def test_cancelling_a_call_passes_through_and_reaches_the_tool(on_loop: bool) ->
         finally:
             stopped.set()
 
-    async def run() -> None:
-        tool = cc.tool(on_the_loop if on_loop else plain, name="slow")
-        task = asyncio.create_task(tool.run(call_of("slow")))
-        while not started.is_set():
-            await asyncio.sleep(0.001)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert stopped.is_set()
-
-    asyncio.run(run())
+    tool = cc.tool(on_the_loop if on_loop else plain, name="slow")
+    task = asyncio.create_task(tool.run(call_of("slow")))
+    while not started.is_set():
+        await asyncio.sleep(0.001)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert stopped.is_set()
 
 
 def test_an_async_tool_that_cancels_itself_is_an_error_result() -> None:

@@ -105,86 +105,74 @@ class CountingTransaction:
         return self._tx.rows(sql, *values)
 
 
-def test_an_idle_feed_makes_one_query_for_all_pages(store: cc.Store) -> None:
+async def test_an_idle_feed_makes_one_query_for_all_pages(store: cc.Store) -> None:
     """However many pages are open and conversations exist; and none without a page."""
     for number in range(150):
         store.append(f"c{number}", cc.user("hi"))
     counting = CountingStore(store)
 
-    async def work() -> None:
-        feed = ChangeFeed(counting)  # pyright: ignore[reportArgumentType]
-        readers = [feed.read(None, 0.2) for _ in range(20)]
-        await asyncio.gather(*[anext(each) for each in readers])
-        for _ in range(2):  # the second is a heartbeat
-            assert {len(each) for each in await asyncio.gather(*[anext(reader) for reader in readers])} == {0}
-        assert counting.reads > 2
-        assert len(counting.queries) == counting.reads, "one query each"
-        for reader in readers:
-            await reader.aclose()
-        assert feed.polling is not None
-        await feed.polling  # it ends
-
-    asyncio.run(work())
+    feed = ChangeFeed(counting)  # pyright: ignore[reportArgumentType]
+    readers = [feed.read(None, 0.2) for _ in range(20)]
+    await asyncio.gather(*[anext(each) for each in readers])
+    for _ in range(2):  # the second is a heartbeat
+        assert {len(each) for each in await asyncio.gather(*[anext(reader) for reader in readers])} == {0}
+    assert counting.reads > 2
+    assert len(counting.queries) == counting.reads, "one query each"
+    for reader in readers:
+        await reader.aclose()
+    assert feed.polling is not None
+    await feed.polling  # it ends
 
 
-def test_a_page_that_missed_too_much_loads_again(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_page_that_missed_too_much_loads_again(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "MAX_ENTRIES", 3)
 
-    async def work() -> None:
-        feed = ChangeFeed(store)
-        reader = feed.read(None, 5)
-        (start, _) = await anext(reader)
-        await anext(reader)
-        found: list[FeedEntry] = []
-        for number in range(5):
-            store.append(f"c{number}", cc.user("hi"))
-            found += await anext(reader)
-        await reader.aclose()
-        assert [each.number for each in found] == [*range(start.number + 1, start.number + 6)]
-        assert [(await anext(feed.read(each.number, 5)))[0].event for each in (start, found[0])] == ["reset"] * 2
-        for each in found[1:4]:
-            assert await anext(feed.read(each.number, 5)) == [entry for entry in found if entry.number > each.number]
-        assert await anext(feed.read(found[-1].number, 5)) == []
-        feed.stop()
-
-    asyncio.run(work())
+    feed = ChangeFeed(store)
+    reader = feed.read(None, 5)
+    (start, _) = await anext(reader)
+    await anext(reader)
+    found: list[FeedEntry] = []
+    for number in range(5):
+        store.append(f"c{number}", cc.user("hi"))
+        found += await anext(reader)
+    await reader.aclose()
+    assert [each.number for each in found] == [*range(start.number + 1, start.number + 6)]
+    assert [(await anext(feed.read(each.number, 5)))[0].event for each in (start, found[0])] == ["reset"] * 2
+    for each in found[1:4]:
+        assert await anext(feed.read(each.number, 5)) == [entry for entry in found if entry.number > each.number]
+    assert await anext(feed.read(found[-1].number, 5)) == []
+    feed.stop()
 
 
-def test_a_store_that_comes_back_is_loaded_again(store: cc.Store) -> None:
+async def test_a_store_that_comes_back_is_loaded_again(store: cc.Store) -> None:
     """Readers that came while it was unavailable have nothing to compare with."""
     failing = CountingStore(store)
     failing.error = StoreUnavailable("The store is unavailable")
 
-    async def work() -> None:
-        feed = ChangeFeed(failing)  # pyright: ignore[reportArgumentType]
-        reader = feed.read(None, 5)
-        assert [each.event for each in await anext(reader)] == ["reset", "proxies"]
-        failing.error = None
-        while not (found := await anext(reader)):
-            pass
-        assert [each.event for each in found] == ["reset"]
-        store.append("x", cc.user("hi"))
-        assert [each.event for each in await anext(reader)] == ["conversations"]
-        await reader.aclose()
-
-    asyncio.run(work())
+    feed = ChangeFeed(failing)  # pyright: ignore[reportArgumentType]
+    reader = feed.read(None, 5)
+    assert [each.event for each in await anext(reader)] == ["reset", "proxies"]
+    failing.error = None
+    while not (found := await anext(reader)):
+        pass
+    assert [each.event for each in found] == ["reset"]
+    store.append("x", cc.user("hi"))
+    assert [each.event for each in await anext(reader)] == ["conversations"]
+    await reader.aclose()
 
 
-def test_a_reader_that_is_too_slow_loads_again(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_reader_that_is_too_slow_loads_again(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(change_feed, "MAX_ENTRIES", 2)
 
-    async def work() -> None:
-        feed = ChangeFeed(store)
-        slow, fast = feed.read(None, 5), feed.read(None, 5)
-        for reader in (slow, fast):
-            await anext(reader)
-        for number in range(4):
-            store.append(f"c{number}", cc.user("hi"))
-            await anext(fast)
-        assert [each.event for each in await anext(slow)] == ["reset", "proxies"]
-        feed.stop()
-
-    asyncio.run(work())
+    feed = ChangeFeed(store)
+    slow, fast = feed.read(None, 5), feed.read(None, 5)
+    for reader in (slow, fast):
+        await anext(reader)
+    for number in range(4):
+        store.append(f"c{number}", cc.user("hi"))
+        await anext(fast)
+    assert [each.event for each in await anext(slow)] == ["reset", "proxies"]
+    feed.stop()
 
 
 def test_proxies_are_listed_while_they_run(server: Served, client: TestClient) -> None:
