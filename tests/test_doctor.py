@@ -21,13 +21,13 @@ def test_a_sound_store_has_no_findings(store: cc.Store) -> None:
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        ("UPDATE message SET body = replace(body, 'm5', 'M5') WHERE place % 4294967296 = 5", "broken-link"),
-        ("UPDATE message SET id = x'00' WHERE place % 4294967296 = 5", "broken-link"),
-        ("DELETE FROM message WHERE place % 4294967296 = 5", "gap"),
-        ("UPDATE message SET body = x'7b' WHERE place % 4294967296 = 5", "unreadable"),
-        ("UPDATE branch SET base_id = x'00' WHERE parent IS NOT NULL", "lost-base"),
-        ("DELETE FROM blob", "missing-blob"),
-        ("UPDATE blob SET data = x'00'", "changed-blob"),
+        ("UPDATE main.message SET body = replace(body, 'm5', 'M5') WHERE place % 4294967296 = 5", "broken-link"),
+        ("UPDATE main.message SET id = x'00' WHERE place % 4294967296 = 5", "broken-link"),
+        ("DELETE FROM main.message WHERE place % 4294967296 = 5", "gap"),
+        ("UPDATE main.message SET body = x'7b' WHERE place % 4294967296 = 5", "unreadable"),
+        ("UPDATE main.branch SET base_id = x'00' WHERE parent IS NOT NULL", "lost-base"),
+        ("DELETE FROM main.blob", "missing-blob"),
+        ("UPDATE main.blob SET data = x'00'", "changed-blob"),
     ],
 )
 def test_every_kind_of_damage_is_found(damage: str, code: str) -> None:

@@ -68,19 +68,19 @@ WHOLE = ["m1", "m2", "m3", "m4", "m5", "m6", "e7", "e8"]
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
-        (f"UPDATE conversation SET branch = {OTHER} WHERE name = 'demo'", "lost-branch"),
-        (f"UPDATE conversation SET branch = {FORK} WHERE name = 'demo'", "lost-branch"),
-        ("UPDATE conversation SET branch = 99 WHERE name = 'demo'", "lost-branch"),
-        ("UPDATE conversation SET branch = 'x' WHERE name = 'demo'", "lost-branch"),
-        (f"UPDATE conversation SET tree = {OTHER} WHERE name = 'demo'", "lost-branch"),
-        ("DELETE FROM conversation WHERE name = 'demo'", "lost-conversation"),
-        (f"UPDATE branch SET base_seq = 50 WHERE number = {EDIT}", "lost-base"),
-        (f"UPDATE branch SET base_seq = 'x' WHERE number = {EDIT}", "lost-base"),
-        (f"UPDATE branch SET parent = {EDIT} WHERE number = {EDIT}", "lost-base"),
-        (f"UPDATE branch SET parent = {FORK} WHERE number = {EDIT}", "lost-base"),
-        (f"UPDATE branch SET parent = {OTHER} WHERE number = {EDIT}", "lost-base"),
-        (f"UPDATE branch SET parent = 99 WHERE number = {EDIT}", "lost-base"),
-        (f"UPDATE branch SET parent = NULL WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE main.conversation SET branch = {OTHER} WHERE name = 'demo'", "lost-branch"),
+        (f"UPDATE main.conversation SET branch = {FORK} WHERE name = 'demo'", "lost-branch"),
+        ("UPDATE main.conversation SET branch = 99 WHERE name = 'demo'", "lost-branch"),
+        ("UPDATE main.conversation SET branch = 'x' WHERE name = 'demo'", "lost-branch"),
+        (f"UPDATE main.conversation SET tree = {OTHER} WHERE name = 'demo'", "lost-branch"),
+        ("DELETE FROM main.conversation WHERE name = 'demo'", "lost-conversation"),
+        (f"UPDATE main.branch SET base_seq = 50 WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE main.branch SET base_seq = 'x' WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE main.branch SET parent = {EDIT} WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE main.branch SET parent = {FORK} WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE main.branch SET parent = {OTHER} WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE main.branch SET parent = 99 WHERE number = {EDIT}", "lost-base"),
+        (f"UPDATE main.branch SET parent = NULL WHERE number = {EDIT}", "lost-base"),
     ],
 )
 def test_rows_that_lead_elsewhere_are_found_and_repaired(ill: cc.Store, damage: str, code: str) -> None:
@@ -101,8 +101,8 @@ def test_rows_that_lead_elsewhere_are_found_and_repaired(ill: cc.Store, damage: 
 @pytest.mark.parametrize(
     "damage",
     [
-        f"UPDATE branch SET parent = {MAIN} WHERE number = {MAIN}",
-        f"UPDATE branch SET base_seq = 7 WHERE number = {MAIN}",
+        f"UPDATE main.branch SET parent = {MAIN} WHERE number = {MAIN}",
+        f"UPDATE main.branch SET base_seq = 7 WHERE number = {MAIN}",
     ],
 )
 def test_a_root_that_begins_elsewhere_is_repaired_for_all_that_stand_on_it(ill: cc.Store, damage: str) -> None:
@@ -114,7 +114,7 @@ def test_a_root_that_begins_elsewhere_is_repaired_for_all_that_stand_on_it(ill: 
 
 def test_a_current_branch_that_is_gone_is_reported_with_what_is_lost(ill: cc.Store) -> None:
     """The conversation continues with its remaining messages; unreachable messages are still reported."""
-    found = damaged(ill, f"DELETE FROM branch WHERE number = {EDIT}")
+    found = damaged(ill, f"DELETE FROM main.branch WHERE number = {EDIT}")
     assert found == [("lost-branch", "demo", "row"), ("lost-messages", None, "none")]
     with pytest.raises(cc.errors.StoreCorrupt, match=r"'demo': current branch 3 is missing.* `contextc doctor`"):
         ill.load("demo")
@@ -126,7 +126,9 @@ def test_a_current_branch_that_is_gone_is_reported_with_what_is_lost(ill: cc.Sto
 
 
 def test_what_has_nothing_left_to_stand_on_needs_a_copy(ill: cc.Store) -> None:
-    found = damaged(ill, f"DELETE FROM branch WHERE number = {OTHER}", "DELETE FROM message WHERE place >> 32 = 4")
+    found = damaged(
+        ill, f"DELETE FROM main.branch WHERE number = {OTHER}", "DELETE FROM main.message WHERE place >> 32 = 4"
+    )
     assert found == [("lost-branch", "other", "none")]
     (finding,) = scan_store(ill, conversation="other")
     assert finding.would == "cannot be repaired: no branch belongs to it. Restore a backup of the store"
@@ -139,7 +141,7 @@ def test_a_root_that_is_gone_leaves_its_conversations_and_repairs_the_others(ill
     ill.append("fork", cc.assistant(tool_calls=[call]))
     before = list(scan_store(ill))
     ill.append("other", cc.assistant(tool_calls=[call]))
-    found = damaged(ill, f"DELETE FROM branch WHERE number = {MAIN}")
+    found = damaged(ill, f"DELETE FROM main.branch WHERE number = {MAIN}")
     assert {each[0] for each in found} == {"lost-messages", "lost-base"}
     repaired = repair_conversations(ill, [*before, *scan_store(ill)])
     assert [(each.conversation, each.outcome) for each in repaired] == [("fork", "left"), ("other", "healed")]
@@ -148,8 +150,8 @@ def test_a_root_that_is_gone_leaves_its_conversations_and_repairs_the_others(ill
 
 @pytest.mark.parametrize("value", ["'abc'", "5", "x'00'"])
 def test_ids_of_any_type_are_repaired_in_all_conversations(ill: cc.Store, value: str) -> None:
-    torn = f"UPDATE message SET body = 'xx' WHERE place = {OTHER << 32 | 1}"
-    found = damaged(ill, f"UPDATE message SET id = {value} WHERE place = {MAIN << 32 | 2}", torn)
+    torn = f"UPDATE main.message SET body = 'xx' WHERE place = {OTHER << 32 | 1}"
+    found = damaged(ill, f"UPDATE main.message SET id = {value} WHERE place = {MAIN << 32 | 2}", torn)
     assert {each[0] for each in found} == {"broken-link", "unreadable"}
     assert {each.outcome for each in repair_conversations(ill, list(scan_store(ill)))} == {"healed"}
     assert texts_of(ill) == WHOLE
@@ -159,7 +161,7 @@ def test_ids_of_any_type_are_repaired_in_all_conversations(ill: cc.Store, value:
 @pytest.mark.parametrize("value", ["'abc'", "5", "1.5"])
 def test_a_blob_of_any_type_is_a_changed_blob(ill: cc.Store, value: str) -> None:
     stored = ill.append("other", cc.user(cc.Media(mime_type="image/png", data=b"png")))
-    assert damaged(ill, f"UPDATE blob SET data = {value}") == [("changed-blob", "other", "branch")]
+    assert damaged(ill, f"UPDATE main.blob SET data = {value}") == [("changed-blob", "other", "branch")]
     (media,) = stored.parts
     assert isinstance(media, cc.Media)
     with pytest.raises(cc.errors.StoreCorrupt, match="is corrupt: expected bytes"):
@@ -167,9 +169,8 @@ def test_a_blob_of_any_type_is_a_changed_blob(ill: cc.Store, value: str) -> None
 
 
 def test_messages_of_no_branch_are_a_fault(ill: cc.Store) -> None:
-    copy = (
-        f"INSERT INTO message SELECT {77 << 32 | 1}, id, time, redacted, body FROM message WHERE place = {1 << 32 | 1}"
-    )
+    source = f"FROM main.message WHERE place = {1 << 32 | 1}"
+    copy = f"INSERT INTO main.message SELECT {77 << 32 | 1}, id, time, redacted, body {source}"
     assert damaged(ill, copy) == [("lost-messages", None, "none")]
 
 
@@ -178,8 +179,8 @@ def test_a_damaged_conversation_with_a_dead_turn_can_be_repaired(ill: cc.Store) 
     lease = ill.acquire("other")
     found = damaged(
         ill,
-        f"UPDATE message SET body = 'xx' WHERE place = {OTHER << 32 | 1}",
-        "UPDATE lease SET expires = 0, seq = 0",
+        f"UPDATE main.message SET body = 'xx' WHERE place = {OTHER << 32 | 1}",
+        "UPDATE main.lease SET expires = 0, seq = 0",
     )
     assert found == [("unreadable", "other", "branch")]
     (repaired,) = repair_conversations(ill, list(scan_store(ill)))
@@ -190,19 +191,19 @@ def test_a_damaged_conversation_with_a_dead_turn_can_be_repaired(ill: cc.Store) 
 
 def test_a_running_turn_keeps_its_row_from_being_put_right(ill: cc.Store) -> None:
     with ill.lease("demo"):
-        damaged(ill, "UPDATE conversation SET branch = 99 WHERE name = 'demo'")
+        damaged(ill, "UPDATE main.conversation SET branch = 99 WHERE name = 'demo'")
         (repaired,) = repair_conversations(ill, list(scan_store(ill)))
         assert repaired.outcome == "left"
-        row = ill.read(lambda tx: tx.row("SELECT branch FROM conversation WHERE name = 'demo'"))
+        row = ill.read(lambda tx: tx.row("SELECT branch FROM main.conversation WHERE name = 'demo'"))
         assert row == (99,)
-        ill.write(lambda tx: tx.run(f"UPDATE conversation SET branch = {EDIT} WHERE name = 'demo'"))
+        ill.write(lambda tx: tx.run(f"UPDATE main.conversation SET branch = {EDIT} WHERE name = 'demo'"))
 
 
 @pytest.mark.parametrize("read", [loads, forks, pins, compiles])
 def test_a_branch_that_begins_on_itself_is_an_error_and_no_circle(
     ill: cc.Store, read: Callable[[cc.Store, str], object]
 ) -> None:
-    ill.write(lambda tx: tx.run(f"UPDATE branch SET parent = {EDIT} WHERE number = {EDIT}"))
+    ill.write(lambda tx: tx.run(f"UPDATE main.branch SET parent = {EDIT} WHERE number = {EDIT}"))
     with pytest.raises(cc.errors.StoreCorrupt, match=r"Branch 3: its parent, branch 3, is missing.* `contextc doctor`"):
         read(ill, "demo")
 
@@ -213,7 +214,7 @@ def test_an_unreadable_message_is_named_by_any_reader(
     ill: cc.Store, read: Callable[[cc.Store, str], object], body: str
 ) -> None:
     """Guarantee 15.1: an error says what, where and the way out; no decoder's own exception comes through."""
-    ill.write(lambda tx: tx.run(f"UPDATE message SET body = {body} WHERE place = {OTHER << 32 | 1}"))
+    ill.write(lambda tx: tx.run(f"UPDATE main.message SET body = {body} WHERE place = {OTHER << 32 | 1}"))
     with pytest.raises(
         cc.errors.StoreCorrupt, match=r"Message 1 on branch 4 of 'other' cannot be read: .* `contextc doctor`"
     ):
@@ -223,7 +224,7 @@ def test_an_unreadable_message_is_named_by_any_reader(
 @pytest.mark.parametrize("body", ["x'7b'", "x'ff'", "5", "'[]'"])
 def test_an_unreadable_message_can_be_redacted(ill: cc.Store, body: str) -> None:
     """Guarantee 2.8: what is left of it goes, and the conversation can be read again."""
-    ill.write(lambda tx: tx.run(f"UPDATE message SET body = {body} WHERE place = {OTHER << 32 | 1}"))
+    ill.write(lambda tx: tx.run(f"UPDATE main.message SET body = {body} WHERE place = {OTHER << 32 | 1}"))
     assert ill.redact_text("other", "some text") == []
     redacts(ill, "other")
     assert [message.redacted for message in ill.load("other")] == [True]
@@ -236,7 +237,7 @@ def test_the_next_request_of_a_channel_names_it_too(ill: cc.Store) -> None:
     with compiler.attempt(compiler.compile("other")) as attempt:
         attempt.commit(cc.assistant("yes"))
     ill.append("other", cc.user("more"))
-    ill.write(lambda tx: tx.run(f"UPDATE message SET body = x'7b' WHERE place = {OTHER << 32 | 3}"))
+    ill.write(lambda tx: tx.run(f"UPDATE main.message SET body = x'7b' WHERE place = {OTHER << 32 | 3}"))
     with pytest.raises(cc.errors.StoreCorrupt, match="Message 3 on branch 4 of 'other' cannot be read"):
         compiler.compile("other")
 
@@ -259,7 +260,7 @@ def test_other_rows_that_cannot_be_read_are_store_corrupt(
     ill.append("other", cc.user("more"))
     ill.enqueue("other", cc.user("later"))
     for value in ("x'7b'", "5"):
-        assert ill.write(lambda tx, value=value: tx.run(f"UPDATE {table} SET {column} = {value}")) > 0
-        ill.write(lambda tx: tx.run("UPDATE channel SET version = version + 1"))  # nobody remembers it
+        assert ill.write(lambda tx, value=value: tx.run(f"UPDATE main.{table} SET {column} = {value}")) > 0
+        ill.write(lambda tx: tx.run("UPDATE main.channel SET version = version + 1"))  # nobody remembers it
         with pytest.raises(cc.errors.StoreCorrupt, match="cannot be read"):
             read(ill, "other")

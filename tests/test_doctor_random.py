@@ -66,15 +66,15 @@ def do(store: cc.Store, operation: str, at: int) -> None:
 def ruin(store: cc.Store, damage: str, at: int) -> None:
     def work(tx: Transaction) -> None:
         if damage == "tear":
-            tx.run("UPDATE message SET body = ? WHERE place % 4294967296 = ?", b'{"role"', at)
+            tx.run("UPDATE main.message SET body = ? WHERE place % 4294967296 = ?", b'{"role"', at)
         elif damage == "change":
-            tx.run("UPDATE message SET id = ? WHERE place % 4294967296 = ?", b"\0\0\0\1 other", at)
+            tx.run("UPDATE main.message SET id = ? WHERE place % 4294967296 = ?", b"\0\0\0\1 other", at)
         elif damage == "delete":
-            tx.run("DELETE FROM message WHERE place % 4294967296 = ?", at)
+            tx.run("DELETE FROM main.message WHERE place % 4294967296 = ?", at)
         elif damage == "blob":
-            tx.run("UPDATE blob SET data = ?", b"other")
+            tx.run("UPDATE main.blob SET data = ?", b"other")
         else:
-            tx.run("UPDATE branch SET base_id = ? WHERE parent IS NOT NULL AND base_seq > 0", b"other")
+            tx.run("UPDATE main.branch SET base_id = ? WHERE parent IS NOT NULL AND base_seq > 0", b"other")
 
     store.write(work)
 

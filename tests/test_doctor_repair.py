@@ -45,16 +45,16 @@ def texts_of(store: cc.Store, name: str = "demo") -> list[str]:
 
 def rows(store: cc.Store) -> list[tuple[object, ...]]:
     """Every message of the store as it lies there: repair may add to these, and change none."""
-    return store.read(lambda tx: tx.rows("SELECT place, id, time, redacted, body FROM message ORDER BY place"))
+    return store.read(lambda tx: tx.rows("SELECT place, id, time, redacted, body FROM main.message ORDER BY place"))
 
 
 def change(store: cc.Store, seq: int, how: Callable[[bytes], bytes]) -> None:
     """Write another body behind the store's back."""
 
     def work(tx: Transaction) -> None:
-        for where, body in tx.rows("SELECT place, body FROM message"):
+        for where, body in tx.rows("SELECT place, body FROM main.message"):
             if where & message_log.SEQ_MASK == seq:
-                tx.run("UPDATE message SET body = ? WHERE place = ?", how(bytes(body)), where)
+                tx.run("UPDATE main.message SET body = ? WHERE place = ?", how(bytes(body)), where)
 
     store.write(work)
 
@@ -202,9 +202,9 @@ def test_valid_data_is_not_reported(store: cc.Store) -> None:
 DAMAGE: dict[str, Callable[[cc.Store], object]] = {
     "broken-link": lambda store: change(store, 5, lambda body: body.replace(b"m5", b"M5")),
     "unreadable": lambda store: change(store, 5, lambda _: b"{"),
-    "gap": lambda store: store.write(lambda tx: tx.run("DELETE FROM message WHERE place % 4294967296 IN (5, 6)")),
-    "missing-blob": lambda store: store.write(lambda tx: tx.run("DELETE FROM blob")),
-    "changed-blob": lambda store: store.write(lambda tx: tx.run("UPDATE blob SET data = ?", b"other")),
+    "gap": lambda store: store.write(lambda tx: tx.run("DELETE FROM main.message WHERE place % 4294967296 IN (5, 6)")),
+    "missing-blob": lambda store: store.write(lambda tx: tx.run("DELETE FROM main.blob")),
+    "changed-blob": lambda store: store.write(lambda tx: tx.run("UPDATE main.blob SET data = ?", b"other")),
 }
 
 
@@ -266,7 +266,7 @@ def test_redacted_messages_stay_redacted_on_the_new_branch(store: cc.Store) -> N
     store.redact("demo", 3)
     repair_all(store)
     assert [each.redacted for each in store.load("demo")] == [False, False, True, False]
-    assert store.read(lambda tx: tx.row("SELECT count(*) FROM message WHERE redacted = 1")) == (2,)
+    assert store.read(lambda tx: tx.row("SELECT count(*) FROM main.message WHERE redacted = 1")) == (2,)
 
 
 def test_what_was_repaired_stays_repaired_when_it_is_redacted(store: cc.Store) -> None:
@@ -318,7 +318,7 @@ def test_a_branch_with_a_lost_base_is_restarted(store: cc.Store) -> None:
     store.fork("demo", "fork", at=2)
     store.fork("demo", "empty", at=1)
     store.append("fork", cc.user("mine"))
-    store.write(lambda tx: tx.run("UPDATE branch SET base_id = ? WHERE parent IS NOT NULL", b"x"))
+    store.write(lambda tx: tx.run("UPDATE main.branch SET base_id = ? WHERE parent IS NOT NULL", b"x"))
     assert {(each.conversation, each.code) for each in found(store)} >= {("fork", "lost-base"), ("empty", "lost-base")}
     repair_all(store)
     assert texts_of(store, "fork") == ["user: m1", "user: m2", "user: mine"]

@@ -46,7 +46,7 @@ def write_lines(path: Path, lines: list[JSONObject]) -> Path:
 
 
 def facts(store: cc.Store, name: str) -> tuple[str, str, str, tuple[str, int] | None]:
-    number = store.read(lambda tx: (tx.row("SELECT number FROM conversation WHERE name = ?", name) or (0,))[0])
+    number = store.read(lambda tx: (tx.row("SELECT number FROM main.conversation WHERE name = ?", name) or (0,))[0])
     source = store.read(lambda tx: load_sources(tx, [number]))[number]
     parent = store.read(lambda tx: load_parent_request(tx, number))
     return source.client, source.kind, source.agent, parent and (parent.conversation, parent.request)

@@ -72,7 +72,7 @@ def test_what_was_read_is_not_read_again() -> None:
     analysed = AnalysedConversations(run.store)
     with analysed.open("run"):
         pass
-    run.store.write(lambda tx: tx.run("UPDATE manifest SET body = ?", b"damaged"))
+    run.store.write(lambda tx: tx.run("UPDATE main.manifest SET body = ?", b"damaged"))
     with analysed.open("run") as view:
         assert len(view.requests) == 6
     with pytest.raises(StoreCorrupt):

@@ -63,7 +63,7 @@ def test_a_store_is_analysed_and_not_changed() -> None:
 
 def _count_rows(store: cc.Store) -> list[int]:
     tables = ("message", "manifest", "shown", "head", "channel", "conversation", "event", "token_count")
-    return [store.read(lambda tx, name=each: tx.rows(f"SELECT count(*) FROM {name}"))[0][0] for each in tables]
+    return [store.read(lambda tx, name=each: tx.rows(f"SELECT count(*) FROM main.{name}"))[0][0] for each in tables]
 
 
 def test_unreadable_conversations_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -128,12 +128,12 @@ def test_a_corrupt_conversation_does_not_affect_others(sizes: tuple[int, int], t
     store = cc.open_store("memory:")
     for number in range(3):
         send(store, f"sub{number}", [DOCUMENT, f"Task {number}"], began=100 * number, read=head, total=total)
-    channels = store.read(lambda tx: tx.rows("SELECT number, conversation FROM channel ORDER BY number"))
+    channels = store.read(lambda tx: tx.rows("SELECT number, conversation FROM main.channel ORDER BY number"))
     (first,) = [number for number, name in channels if "sub0" in name]
     if table == "manifest":
-        store.write(lambda tx: tx.run("UPDATE manifest SET body = ? WHERE place / 4294967296 = ?", b"{", first))
+        store.write(lambda tx: tx.run("UPDATE main.manifest SET body = ? WHERE place / 4294967296 = ?", b"{", first))
     else:
-        store.write(lambda tx: tx.run("UPDATE channel SET state = ? WHERE number = ?", b"{", first))
+        store.write(lambda tx: tx.run("UPDATE main.channel SET state = ? WHERE number = ?", b"{", first))
     assert misses(store, "sub1") == []
     (found,) = misses(store, "sub2")
     assert "sub1" in found.evidence[0].before

@@ -182,7 +182,7 @@ def test_a_parked_turn_is_shown_with_its_reason(store: cc.Store, person: Person)
     store.append("demo", cc.user("Is anybody there?"))
     person.chat("demo")
     expect(person.page.get_by_test_id("ending")).to_contain_text("Not answered yet.")
-    insert = "INSERT INTO worker_turn (conversation, agent, queue) SELECT number, ?, ? FROM conversation"
+    insert = "INSERT INTO main.worker_turn (conversation, agent, queue) SELECT number, ?, ? FROM main.conversation"
     store.write(lambda tx: tx.run(insert, "assistant", "contextc"))
     number = store.read(lambda tx: find_tip(tx, "demo", False))
     assert number is not None

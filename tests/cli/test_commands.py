@@ -66,7 +66,7 @@ def test_doctor_shows_what_is_in_force_and_that_all_is_well(run: Run, filled: st
 
 def test_doctor_finds_a_fault_and_exits_with_1(run: Run, filled: str) -> None:
     with cc.open_store(filled) as store:
-        store.write(lambda tx: tx.run("DELETE FROM message WHERE place % 4294967296 = 2"))
+        store.write(lambda tx: tx.run("DELETE FROM main.message WHERE place % 4294967296 = 2"))
     shown = run("doctor", "--store", filled)
     assert (shown.returncode, "gap" in shown.stdout) == (1, True)
     report = json.loads(run("doctor", "--json", "--store", filled).stdout)

@@ -23,7 +23,7 @@ def ill(tmp_path: Path) -> str:
         store.extend("stray", [cc.user("hi"), cc.tool_result("c9", "f", "42"), cc.assistant("so")])
         store.extend("torn", [cc.user("m1"), cc.user("m2"), cc.user("m3")])
         branch = store.conversation("torn").branch
-        store.write(lambda tx: tx.run("UPDATE message SET body = ? WHERE place = ?", b"{", (branch << 32) + 2))
+        store.write(lambda tx: tx.run("UPDATE main.message SET body = ? WHERE place = ?", b"{", (branch << 32) + 2))
     return address
 
 
@@ -183,7 +183,9 @@ def test_the_plan_is_shown_once_and_then_what_was_done(run: Run, ill: str) -> No
     assert "stray-result" not in shown
 
 
-@pytest.mark.parametrize("damage", ["UPDATE conversation SET branch = 99 WHERE name = 'torn'", "DELETE FROM branch"])
+@pytest.mark.parametrize(
+    "damage", ["UPDATE main.conversation SET branch = 99 WHERE name = 'torn'", "DELETE FROM main.branch"]
+)
 def test_rows_that_do_not_add_up_are_reported_and_no_command_breaks(run: Run, ill: str, damage: str) -> None:
     with cc.open_store(ill) as store:
         store.write(lambda tx: tx.run(damage))

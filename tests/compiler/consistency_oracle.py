@@ -50,7 +50,7 @@ class ConsistencyOracle(Simulation):
             items, wires = list[Item](), list[JSONObject]()
             for channel_number, first, last in state.layout:
                 for stored, wire in tx.rows(
-                    "SELECT items, wire FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
+                    "SELECT items, wire FROM main.shown WHERE place BETWEEN ? AND ? ORDER BY place",
                     make_place(channel_number, first),
                     make_place(channel_number, last),
                 ):
@@ -185,7 +185,7 @@ class ConsistencyOracle(Simulation):
 
     def everything(self) -> dict[int, Message]:
         """Return every message of all branches by place."""
-        rows = self.store.read(lambda tx: tx.rows("SELECT place, body FROM message"))
+        rows = self.store.read(lambda tx: tx.rows("SELECT place, body FROM main.message"))
         return {where: decode_message(body) for where, body in rows}
 
 

@@ -33,7 +33,7 @@ def everything(store: cc.Store) -> dict[str, list[tuple[object, ...]]]:
     """All that is stored about conversations and what was shown of them."""
 
     def work(tx: Transaction) -> dict[str, list[tuple[object, ...]]]:
-        return {table: [tuple(row) for row in tx.rows(f"SELECT * FROM {table} ORDER BY 1")] for table in TABLES}
+        return {table: [tuple(row) for row in tx.rows(f"SELECT * FROM main.{table} ORDER BY 1")] for table in TABLES}
 
     return store.read(work)
 

@@ -261,7 +261,7 @@ def test_a_preview_says_what_would_go_and_what_it_costs(store: cc.Store) -> None
     talk(store, 0, 20)
     ask(store, target)
     rows = store.read(
-        lambda tx: tx.rows("SELECT count(*) FROM overlay UNION ALL SELECT max(revision) FROM conversation")
+        lambda tx: tx.rows("SELECT count(*) FROM main.overlay UNION ALL SELECT max(revision) FROM main.conversation")
     )
 
     found = target.preview_compaction("demo")

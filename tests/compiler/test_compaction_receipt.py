@@ -180,14 +180,14 @@ def test_redaction_removes_a_receipt(store: cc.Store) -> None:
     target = work(store, [*FACTS, "secret_plan_77"])
     assert target.compact("demo", lambda messages, previous: "- They worked.") is not None
     assert (
-        "secret_plan_77" in str(store.read(lambda tx: tx.rows("SELECT body FROM overlay")))
+        "secret_plan_77" in str(store.read(lambda tx: tx.rows("SELECT body FROM main.overlay")))
         or not receipt_of(target).lost_facts
     )
     seq = next(message.seq for message in store.load("demo") if "secret_plan_77" in message.text)
 
     store.redact("demo", seq)
 
-    assert store.read(lambda tx: tx.rows("SELECT body FROM overlay")) == []
+    assert store.read(lambda tx: tx.rows("SELECT body FROM main.overlay")) == []
     assert target.compactions("demo") == []
 
 

@@ -245,6 +245,6 @@ def test_what_is_redacted_cleared_or_on_another_branch_is_kept_nowhere(change: s
     assert (RULE in texts(compiled)) is (change == "redact")
     if change == "redact":
         rows = compiler.store.read(
-            lambda tx: [bytes(row[0]) + bytes(row[1]) for row in tx.rows("SELECT items, wire FROM shown")]
+            lambda tx: [bytes(row[0]) + bytes(row[1]) for row in tx.rows("SELECT items, wire FROM main.shown")]
         )
         assert not [row for row in rows if b"Zora-19" in row]

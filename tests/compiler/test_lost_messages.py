@@ -25,7 +25,7 @@ PROVIDERS = [STATELESS, pytest.param(SESSION, id="session")]
 def delete(store: cc.Store, *seqs: int, name: str = "demo") -> None:
     branch = store.conversation(name).branch
     for seq in seqs:
-        store.write(lambda tx, seq=seq: tx.run("DELETE FROM message WHERE place = ?", branch << SEQ_BITS | seq))
+        store.write(lambda tx, seq=seq: tx.run("DELETE FROM main.message WHERE place = ?", branch << SEQ_BITS | seq))
 
 
 def answer(compiler: cc.MessageCompiler, text: str, name: str = "demo") -> Compiled:
@@ -193,9 +193,9 @@ def test_doctor_reports_lost_messages_and_repairs_the_ledger(store: cc.Store, pr
 def test_a_channel_of_an_older_version_notices_a_shorter_log(store: cc.Store) -> None:
     """Its state has no id of the last message."""
     compiler = begun(store, STATELESS)
-    [(state,)] = store.read(lambda tx: tx.rows("SELECT state FROM channel"))
+    [(state,)] = store.read(lambda tx: tx.rows("SELECT state FROM main.channel"))
     old: JSONObject = {name: value for name, value in decode(state).items() if name != "tip"}
-    store.write(lambda tx: tx.run("UPDATE channel SET state = ?, version = version + 1", encode(old)))
+    store.write(lambda tx: tx.run("UPDATE main.channel SET state = ?, version = version + 1", encode(old)))
     delete(store, 5, 6)
     assert compiler.compile("demo").manifest.why == LOST
 
@@ -230,7 +230,7 @@ def test_a_turn_after_lost_messages_calls_the_model(store: cc.Store, caplog: pyt
 def test_doctor_repairs_a_channel_that_cannot_be_read(store: cc.Store, column: str, damaged: bytes) -> None:
     """Guarantee 10.6. The session is dropped, and the numbers of requests go on."""
     compiler = begun(store, SESSION)
-    store.write(lambda tx: tx.run(f"UPDATE channel SET {column} = ?, version = version + 1", damaged))
+    store.write(lambda tx: tx.run(f"UPDATE main.channel SET {column} = ?, version = version + 1", damaged))
     store.append("demo", cc.user("NEW"))
     with pytest.raises(cc.errors.StoreCorrupt, match="contextc doctor"):
         compiler.compile("demo")
@@ -248,7 +248,7 @@ def test_doctor_repairs_a_channel_that_cannot_be_read(store: cc.Store, column: s
 def test_doctor_repairs_a_channel_whose_rows_cannot_be_read(store: cc.Store) -> None:
     """They are written again, as new ones."""
     compiler = begun(store, STATELESS)
-    store.write(lambda tx: tx.run("UPDATE shown SET items = ?", b"{}"))
+    store.write(lambda tx: tx.run("UPDATE main.shown SET items = ?", b"{}"))
     get_channel_cache(store).clear()
     store.append("demo", cc.user("NEW"))
     assert [each.code for each in scan_store(store)] == ["unreadable-channel"]

@@ -334,7 +334,7 @@ def test_requests_are_logged_content_only_at_debug_and_keys_never(caplog: pytest
             compiled = desk.compiler.compile("demo")
             with pytest.raises(PermissionError), desk.compiler.attempt(compiled):
                 raise PermissionError(f"{key} is not a key")
-            stored = desk.store.read(lambda tx: tx.rows("SELECT attempt FROM channel"))
+            stored = desk.store.read(lambda tx: tx.rows("SELECT attempt FROM main.channel"))
             assert b"PermissionError: [key] is not a key" in stored[0][0]
             with desk.compiler.attempt(compiled) as attempt:
                 attempt.commit(cc.assistant("my answer"))

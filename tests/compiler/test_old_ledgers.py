@@ -102,7 +102,7 @@ def manifest_texts(manifest: Manifest) -> list[str]:
 def test_the_file_is_of_its_schema(golden: Golden) -> None:
     """Written again by a later version, it would prove nothing."""
     with sqlite3.connect(f"file:{GOLDEN / f'v{golden.schema}.db'}?mode=ro&immutable=1", uri=True) as file:
-        assert file.execute("SELECT version FROM schema_version").fetchall() == [(golden.schema,)]
+        assert file.execute("SELECT version FROM main.schema_version").fetchall() == [(golden.schema,)]
     file.close()
 
 
@@ -177,7 +177,7 @@ def test_what_an_older_schema_had_learned_is_known(opened: cc.Store, golden: Gol
     """Guarantee 6.2: the correction factor of each model."""
     for name, (factor, samples) in golden.calibration.items():
         found = opened.read(
-            lambda tx, name=name: tx.row("SELECT factor, samples FROM calibration WHERE model = ?", name)
+            lambda tx, name=name: tx.row("SELECT factor, samples FROM main.calibration WHERE model = ?", name)
         )
         assert found == (factor, samples)
 

@@ -110,7 +110,7 @@ def test_what_is_redacted_goes_from_the_ledger_and_later_requests_report_it(stor
     with compiler.attempt(compiled) as attempt:
         attempt.commit(cc.assistant("I will forget it."))
     store.redact("demo", 1)
-    rows = store.read(lambda tx: tx.rows("SELECT items, wire FROM shown"))
+    rows = store.read(lambda tx: tx.rows("SELECT items, wire FROM main.shown"))
     assert not [row for row in rows if b"swordfish" in row[0] or b"swordfish" in row[1]]
     store.append("demo", cc.user("did you?"))
     later = compiler.compile("demo")
@@ -140,7 +140,7 @@ def test_a_deleted_conversation_leaves_no_ledger_and_its_fork_continues(store: c
     assert not cc.lint(compiled.params, format="anthropic")
     store.delete("other")
     for table in ("channel", "shown", "manifest", "head", "overlay", "pin"):
-        assert store.read(lambda tx, table=table: tx.rows(f"SELECT * FROM {table}")) == []
+        assert store.read(lambda tx, table=table: tx.rows(f"SELECT * FROM main.{table}")) == []
 
 
 def test_a_result_that_was_left_out_can_be_fetched(store: cc.Store) -> None:

@@ -166,7 +166,7 @@ def test_redacted_texts_leave_the_system_prompt_and_errors_too() -> None:
     for seq in (1, 4):
         store.redact("demo", seq)
     tables = ("message", "channel", "shown", "head", "manifest", "overlay", "token_count")
-    rows = [store.read(lambda tx, table=table: tx.rows(f"SELECT * FROM {table}")) for table in tables]
+    rows = [store.read(lambda tx, table=table: tx.rows(f"SELECT * FROM main.{table}")) for table in tables]
     assert b"swordfish" not in str(rows).encode()
     with pytest.raises(cc.errors.InvalidInput, match="redacted since"):
         compiler.rebuild("demo", 1)

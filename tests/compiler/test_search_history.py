@@ -195,7 +195,7 @@ def test_steps_and_appends_do_nothing_for_the_index(store: cc.Store) -> None:
     def indexed() -> list[tuple[int, int]]:
         return [
             (seq, version > 0)
-            for seq, version in store.read(lambda tx: tx.rows("SELECT seq, version FROM search_progress"))
+            for seq, version in store.read(lambda tx: tx.rows("SELECT seq, version FROM main.search_progress"))
         ]
 
     assert indexed() == []
@@ -209,7 +209,7 @@ def test_steps_and_appends_do_nothing_for_the_index(store: cc.Store) -> None:
 def test_an_index_of_another_version_is_built_again(store: cc.Store) -> None:
     plant(store, cc.user("walrus"))
     assert ids(store, "walrus") == ["r7"]
-    store.write(lambda tx: tx.run("UPDATE search_progress SET version = 0"))
+    store.write(lambda tx: tx.run("UPDATE main.search_progress SET version = 0"))
     assert ids(store, "walrus") == ["r7"]
 
 

@@ -125,7 +125,9 @@ def test_a_restart_in_the_middle_changes_nothing(tmp_path: Path, dies_at: int) -
         assert (result.finish, result.steps, result.tool_calls) == ("stop", STEPS + 1, STEPS)
         assert told(killed) == told(whole)
         assert rebuilt(executor, "demo", STEPS + 1) == project.bodies
-        states = [store.read(lambda tx: tx.rows("SELECT name, body FROM trigger_state")) for store in (whole, killed)]
+        states = [
+            store.read(lambda tx: tx.rows("SELECT name, body FROM main.trigger_state")) for store in (whole, killed)
+        ]
         assert sorted(states[0]) == sorted(states[1])
 
 

@@ -142,5 +142,5 @@ def taken_over(store: cc.Store) -> None:
     """End the turns that run, as another process does that finds their leases late."""
     for lease in list(store._renewals):  # pyright: ignore[reportPrivateUsage]
         store._stop_renewing(lease)  # pyright: ignore[reportPrivateUsage]
-    store.write(lambda tx: tx.run("UPDATE lease SET expires = 0 WHERE holder <> ''"))
+    store.write(lambda tx: tx.run("UPDATE main.lease SET expires = 0 WHERE holder <> ''"))
     assert store.recover()

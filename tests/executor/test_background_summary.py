@@ -66,7 +66,7 @@ def agent(store: cc.Store, line: Endpoint, at: float | None = 0.75, run: str | N
 
 
 def count_summaries(store: cc.Store) -> int:
-    row = store.read(lambda tx: tx.row("SELECT count(*) FROM overlay"))
+    row = store.read(lambda tx: tx.row("SELECT count(*) FROM main.overlay"))
     assert row is not None
     return row[0]
 

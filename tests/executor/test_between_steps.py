@@ -28,7 +28,7 @@ def said(events: list[AnyEvent]) -> list[tuple[str, int]]:
 def states(store: cc.Store) -> dict[str, JSONObject]:
     return {
         str(name): decode(bytes(body))
-        for name, body in store.read(lambda tx: tx.rows("SELECT name, body FROM trigger_state"))
+        for name, body in store.read(lambda tx: tx.rows("SELECT name, body FROM main.trigger_state"))
     }
 
 

@@ -177,7 +177,7 @@ def test_cancelling_while_the_model_sums_up_stores_no_summary(store: cc.Store) -
 
     assert asyncio.run(cancels()).finish == "cancelled"
     assert compactions(store.events("demo")) == []
-    assert store.read(lambda tx: tx.row("SELECT count(*) FROM overlay")) == (0,)
+    assert store.read(lambda tx: tx.row("SELECT count(*) FROM main.overlay")) == (0,)
     asyncio.run(played(executor, "demo", "go on"))
     assert [event.fallback for event in compactions(store.events("demo"))][:1] == [""]
 

@@ -154,7 +154,7 @@ def check_record(store: cc.Store, executor: cc.AgentExecutor) -> None:
     assert {turn.state for turn in turns} <= {"finished", "interrupted"}
     assert [turn for turn in turns if turn.state == "finished" and turn.finish != "stop"] == []
     assert {step.state for step in store.steps("demo")} <= {"finished", "failed"}
-    assert store.read(lambda tx: tx.row("SELECT count(*) FROM stream")) == (0,)
+    assert store.read(lambda tx: tx.row("SELECT count(*) FROM main.stream")) == (0,)
     resumed = [event for event in events if isinstance(event, TurnStart) and event.resumed]
     assert len(resumed) == sum(isinstance(event, TurnInterrupted) for event in events)
     asked = Counter(message.text for message in messages if message.role == "user")

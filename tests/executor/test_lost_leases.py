@@ -193,7 +193,7 @@ def test_a_tool_is_stopped_when_its_turn_was_taken_over(store: cc.Store, kind: s
     stopped = threading.Event()
 
     def take() -> None:
-        store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1, holder = ''"))
+        store.write(lambda tx: tx.run("UPDATE main.lease SET number = number + 1, holder = ''"))
 
     def work(context: cc.ToolContext) -> str:
         """Work until stopped."""

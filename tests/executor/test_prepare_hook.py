@@ -156,7 +156,7 @@ def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
 
     with pytest.raises(InvalidInput, match="redacted"):
         executor.compiler.rebuild("demo", 1)
-    left = store.read(lambda tx: tx.rows("SELECT body FROM replaced"))
+    left = store.read(lambda tx: tx.rows("SELECT body FROM main.replaced"))
     assert not any(b"hunter2" in bytes(body) for (body,) in left)
 
 

@@ -185,13 +185,13 @@ def test_an_approval_is_valid_for_the_call_as_it_was_asked(store: cc.Store) -> N
     shop.run(shop.agent(Say(calls=(("c1", "pay", {"amount": 5}),))))
     (asked,) = store.approvals("demo")
     store.answer_approval(asked.id, True)
-    store.write(lambda tx: tx.run("UPDATE approval SET body = ?", _altered(tx)))
+    store.write(lambda tx: tx.run("UPDATE main.approval SET body = ?", _altered(tx)))
     assert shop.resume(DONE).finish == "stop"
     assert (shop.did, shop.results) == ([], [("c1", "Not run: the call was altered while it waited for approval.")])
 
 
 def _altered(tx: Transaction) -> bytes:
-    row = tx.row("SELECT body FROM approval")
+    row = tx.row("SELECT body FROM main.approval")
     assert row is not None
     return bytes(row[0]).replace(b'"amount":5', b'"amount":4')
 
@@ -242,5 +242,5 @@ def test_a_provider_that_runs_tools_itself_waits_in_its_process_for_the_stored_a
     assert decisions == {"answered": [""], "expired": ["Not run: the user declined: too late"], "cancelled": []}[way]
     states = {"answered": "allowed", "expired": "denied", "cancelled": "withdrawn"}
     assert [each.state for each in store.turn_approvals("demo", 1)] == [states[way]]
-    rows = store.read(lambda tx: tx.rows("SELECT answered > 0, unused FROM approval"))
+    rows = store.read(lambda tx: tx.rows("SELECT answered > 0, unused FROM main.approval"))
     assert [tuple(map(int, row)) for row in rows] == [(1, 0)]

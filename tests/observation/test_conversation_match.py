@@ -51,8 +51,8 @@ def session(store: cc.Store, body: Wire, reply: str = "", id: str = "s1", **head
 def link(store: cc.Store, seen: ObservedRequest) -> tuple[Any, ...]:
     row = store.read(
         lambda tx: tx.row(
-            "SELECT o.kind, p.name, o.parent_place FROM observed_conversation o JOIN conversation c"
-            " ON c.number = o.conversation LEFT JOIN conversation p ON p.number = o.parent WHERE c.name = ?",
+            "SELECT o.kind, p.name, o.parent_place FROM main.observed_conversation o JOIN main.conversation c"
+            " ON c.number = o.conversation LEFT JOIN main.conversation p ON p.number = o.parent WHERE c.name = ?",
             seen.conversation,
         )
     )

@@ -39,9 +39,9 @@ def test_redacted_requests_are_sound(store: cc.Store) -> None:
 @pytest.mark.parametrize(
     ("statement", "value"),
     [
-        ("UPDATE head SET body = ?", b'{"model": "other"}'),
-        ("UPDATE shown SET wire = ? WHERE place = (SELECT min(place) FROM shown)", b""),
-        ("UPDATE shown SET wire = ?", b"\x01\xff\xff\xff"),
+        ("UPDATE main.head SET body = ?", b'{"model": "other"}'),
+        ("UPDATE main.shown SET wire = ? WHERE place = (SELECT min(place) FROM main.shown)", b""),
+        ("UPDATE main.shown SET wire = ?", b"\x01\xff\xff\xff"),
     ],
     ids=["head", "row", "wire"],
 )

@@ -217,7 +217,7 @@ def test_redaction_removes_what_was_sent(store: cc.Store) -> None:
     with pytest.raises(cc.errors.InvalidInput, match="redacted"):
         _ = seen.body
     store.delete(seen.conversation)
-    assert store.read(lambda tx: tx.rows("SELECT 1 FROM observed_key")) == []
+    assert store.read(lambda tx: tx.rows("SELECT 1 FROM main.observed_key")) == []
 
 
 def test_our_own_executor_goes_on(store: cc.Store) -> None:

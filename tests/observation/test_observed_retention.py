@@ -52,7 +52,7 @@ def test_old_conversations_are_deleted(store: cc.Store, caplog: pytest.LogCaptur
     ]
     assert limit_observed(store, age=timedelta(days=30)).conversations == 0
     for table in ("observed_key", "observed_conversation", "manifest", "head", "shown"):
-        assert store.read(lambda tx, table=table: tx.rows(f"SELECT 1 FROM {table}"))
+        assert store.read(lambda tx, table=table: tx.rows(f"SELECT 1 FROM main.{table}"))
 
 
 def test_the_oldest_are_deleted_until_the_rest_fits(store: cc.Store) -> None:

@@ -41,8 +41,9 @@ def load_links(store: cc.Store) -> dict[str, tuple[str, str, int]]:
     rows = store.read(
         lambda tx: list(
             tx.rows(
-                "SELECT c.name, o.kind, p.name, o.parent_place FROM observed_conversation o JOIN conversation c"
-                " ON c.number = o.conversation LEFT JOIN conversation p ON p.number = o.parent"
+                "SELECT c.name, o.kind, p.name, o.parent_place FROM main.observed_conversation o"
+                " JOIN main.conversation c"
+                " ON c.number = o.conversation LEFT JOIN main.conversation p ON p.number = o.parent"
             )
         )
     )

@@ -156,7 +156,7 @@ def test_nothing_removed_is_in_the_file(tmp_path: Path) -> None:
             redact=("keys", "mail", r"secret-project-\w"),
             headers={"x-claude-code-session-id": "ann@example.com", "authorization": f"Bearer {OPENAI}"},
         )  # fmt: skip
-        rows = store.read(lambda tx: tx.rows("SELECT session FROM observed_conversation"))
+        rows = store.read(lambda tx: tx.rows("SELECT session FROM main.observed_conversation"))
         assert PLACEHOLDER.fullmatch(rows[0][0])
     for file in tmp_path.iterdir():
         data = file.read_bytes()
@@ -171,7 +171,7 @@ def test_two_stores_have_other_placeholders_and_one_store_the_same(tmp_path: Pat
             found.append(texts(store, seen.conversation)[0])
     assert found[0] == found[2] != found[1]
     with closing(sqlite3.connect(tmp_path / "a.db")) as file:
-        assert file.execute("SELECT count(*) FROM redaction_key").fetchall() == [(1,)]
+        assert file.execute("SELECT count(*) FROM main.redaction_key").fetchall() == [(1,)]
 
 
 def test_a_client_that_is_recorded_with_redaction(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:

@@ -47,7 +47,7 @@ def stored_actions(tmp_path: Path, name: str) -> tuple[RequestAction, ...]:
     with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
         rows = store.read(
             lambda tx: tx.rows(
-                "SELECT m.body FROM manifest m JOIN channel c ON m.place / 4294967296 = c.number"
+                "SELECT m.body FROM main.manifest m JOIN main.channel c ON m.place / 4294967296 = c.number"
                 " WHERE c.conversation = ? ORDER BY m.place",
                 name,
             )

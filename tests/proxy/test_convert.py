@@ -252,7 +252,7 @@ def test_a_client_works_with_tools_on_another_provider(tmp_path: Path, client: s
     assert proxy.summary.failed == 0
     assert proxy.summary.actions.keys() == {"convert"}
     with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
-        names = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM conversation ORDER BY number"))]
+        names = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM main.conversation ORDER BY number"))]
         assert [stored_bodies(store, name) for name in names] == [sent[:2], sent[2:]]
         for name in names:
             roles = [role for role, _ in groupby([message.role for message in store.load(name)])]

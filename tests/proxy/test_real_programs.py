@@ -24,7 +24,7 @@ def all_bodies(store_url: str) -> list[bytes]:
     """Return the bodies of all requests. All were answered, so none is called a failure, or one that breaks a rule."""
     with cc.open_store(store_url) as store:
         assert [each.code for each in store_findings(store).causes if each.code.startswith("FAI")] == []
-        names = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM conversation ORDER BY number"))]
+        names = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM main.conversation ORDER BY number"))]
         return [raw for name in names for raw in stored_bodies(store, name)]
 
 

@@ -103,7 +103,7 @@ class Setting:
     def stored(self) -> list[bytes]:
         """Return the bodies in the store."""
         with cc.open_store(self.store) as store:
-            names = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM conversation"))]
+            names = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM main.conversation"))]
             return [raw for name in names for raw in stored_bodies(store, name)]
 
 
@@ -271,7 +271,7 @@ def test_a_full_store_loses_nothing_and_records_once(tmp_path: Path) -> None:
                 recorder = recorder.restart()
         done = [each for _, each in recorder.record_rest() if each is not None]
         assert [each.problem for each in done] == ["", "", ""]
-        assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 3
+        assert len(store.read(lambda tx: tx.rows("SELECT * FROM main.manifest"))) == 3
     assert not (tmp_path / "run").exists()
 
 

@@ -63,7 +63,8 @@ def stored(tmp_path: Path) -> list[tuple[str, int]]:
     with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
         rows = store.read(
             lambda tx: tx.rows(
-                "SELECT c.conversation, count(*) FROM channel c JOIN manifest m ON m.place / 4294967296 = c.number"
+                "SELECT c.conversation, count(*) FROM main.channel c"
+                " JOIN main.manifest m ON m.place / 4294967296 = c.number"
                 " GROUP BY c.conversation ORDER BY c.conversation"
             )
         )

@@ -189,7 +189,7 @@ def test_a_watched_program_is_recorded_shown_and_its_exit_code_returned(tmp_path
     files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
     assert {name for name in files if not name.startswith(".local/share/contextc/contextc.db")} == {"agent.py"}
     with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
-        assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 2
+        assert len(store.read(lambda tx: tx.rows("SELECT * FROM main.manifest"))) == 2
 
 
 def test_the_summary_names_only_commands_that_are_installed(
@@ -398,7 +398,7 @@ def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
     assert f"export ANTHROPIC_BASE_URL={url}/u/anthropic " in printed
     assert link == f"{url}/t/{token}/contextc/status"
     with cc.open_store(f"sqlite:///{tmp_path}/s.db") as store:
-        (name,) = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM conversation"))]
+        (name,) = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM main.conversation"))]
         assert store.load(name)[0].text.startswith("I am [redacted:mail:")
 
 
@@ -448,4 +448,4 @@ def test_a_proxy_that_is_killed_leaves_nothing_unrecorded(tmp_path: Path) -> Non
         assert time.monotonic() < end
         time.sleep(0.02)
     with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
-        assert len(store.read(lambda tx: tx.rows("SELECT * FROM manifest"))) == 2
+        assert len(store.read(lambda tx: tx.rows("SELECT * FROM main.manifest"))) == 2

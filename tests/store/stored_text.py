@@ -52,7 +52,7 @@ def iter_columns(store: cc.Store) -> Iterator[tuple[str, bytes]]:
             found += [("search_term.terms", term.encode()) for (term,) in tx.rows("SELECT term FROM temp.indexed")]
         for table in list_tables(tx):
             names = list_columns(tx, table)
-            for row in tx.rows(f"SELECT {', '.join(names)} FROM {table}"):
+            for row in tx.rows(f"SELECT {', '.join(names)} FROM main.{table}"):
                 for name, value in zip(names, row, strict=True):
                     raw = value if isinstance(value, bytes) else str(value).encode(errors="replace")
                     found.append((f"{table}.{name}", raw))
@@ -84,7 +84,7 @@ def iter_wire_forms(store: cc.Store) -> Iterator[tuple[str, bytes]]:
     """Yield the wire form of all ledger rows, as decompressed with their messages."""
 
     def work(tx: Transaction) -> list[bytes]:
-        channels = [number for (number,) in tx.rows("SELECT number FROM channel")]
+        channels = [number for (number,) in tx.rows("SELECT number FROM main.channel")]
         layouts = [[RowRange(number, 0, SEQ_MASK)] for number in channels]
         return [row.chunk for layout in layouts for row in ledger.load_rows(tx, layout)]
 
@@ -124,7 +124,7 @@ def list_requests(store: cc.Store, channel: Channel) -> list[int]:
         found = ledger.find_channel(tx, channel)
         assert found is not None
         low, high = make_place(found.number, 0), make_place(found.number, SEQ_MASK)
-        rows = tx.rows("SELECT place FROM manifest WHERE place BETWEEN ? AND ?", low, high)
+        rows = tx.rows("SELECT place FROM main.manifest WHERE place BETWEEN ? AND ?", low, high)
         return [place & SEQ_MASK for (place,) in rows]
 
     return store.read(work)

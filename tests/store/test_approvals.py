@@ -138,7 +138,7 @@ def test_what_follows_an_answer_is_stored_with_it_or_not_at_all(store: cc.Store)
 
     def fail(tx: Transaction, done: Approval) -> None:
         assert done.state == "allowed"
-        tx.run("DELETE FROM queue")
+        tx.run("DELETE FROM main.queue")
         raise RuntimeError("no")
 
     with pytest.raises(RuntimeError):
@@ -228,6 +228,6 @@ def test_a_turn_whose_process_is_gone_is_interrupted_and_not_cancelled(store: cc
     """Guarantee 3.6: nobody would read the request."""
     turn = TurnStore(store, "demo", "assistant", store.acquire("demo"))
     turn.open([cc.user("Hello.")], resume=False)
-    store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1', expires = 0"))
+    store.write(lambda tx: tx.run("UPDATE main.lease SET holder = 'elsewhere 7 1', expires = 0"))
     assert store.cancel_turn("demo").turn == 0
     assert [each.state for each in store.turns("demo")] == ["interrupted"]

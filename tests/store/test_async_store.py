@@ -55,7 +55,7 @@ def test_awaited_calls_return_what_the_store_returns(store: cc.Store) -> None:
         assert await aio.load("demo", last=2) == store.load("demo", last=2)
         assert (await aio.fork("demo", "other", at=1)).name == "other"
         assert [each.name for each in await aio.conversations()] == [each.name for each in store.conversations()]
-        assert await aio.read(lambda tx: tx.rows("SELECT count(*) FROM message")) == [(3,)]
+        assert await aio.read(lambda tx: tx.rows("SELECT count(*) FROM main.message")) == [(3,)]
         assert await aio.pending_erasure() == 0
         with pytest.raises(UnknownConversation, match="nope"):
             await aio.load("nope")

@@ -15,7 +15,7 @@ def texts(store: cc.Store, conversation: str = "demo", branch: int | None = None
 
 def counts(store: cc.Store) -> dict[str, int]:
     tables = ("message", "branch", "conversation", "blob", "blob_use", "append_key", "edge", "early_uid", "stream")
-    found = {name: store.read(lambda tx, n=name: tx.row(f"SELECT count(*) FROM {n}")) for name in tables}
+    found = {name: store.read(lambda tx, n=name: tx.row(f"SELECT count(*) FROM main.{n}")) for name in tables}
     return {name: row[0] for name, row in found.items() if row and row[0]}
 
 

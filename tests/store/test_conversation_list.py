@@ -298,7 +298,9 @@ def test_the_order_follows_whatever_is_reported_last_on_the_current_branch(store
     store.delete("a")
     import_lines(store, lines)
     assert names(store) == ["b", "a"]
-    assert store.read(lambda tx: tx.rows(f"SELECT count(*) FROM conversation WHERE spoken <> {LAST_ACTIVE}")) == [(0,)]
+    assert store.read(lambda tx: tx.rows(f"SELECT count(*) FROM main.conversation WHERE spoken <> {LAST_ACTIVE}")) == [
+        (0,)
+    ]
 
 
 def test_a_page_is_read_along_an_index_and_nothing_is_sorted(tmp_path: Path) -> None:
@@ -313,7 +315,7 @@ def test_a_page_is_read_along_an_index_and_nothing_is_sorted(tmp_path: Path) -> 
             steps = " / ".join(str(step[3]) for step in plan)
             assert "conversation_spoken" in steps
             assert "TEMP B-TREE" not in steps
-        sql = "EXPLAIN QUERY PLAN SELECT number FROM branch WHERE conversation = 'a'"
+        sql = "EXPLAIN QUERY PLAN SELECT number FROM main.branch WHERE conversation = 'a'"
         assert "branch_conversation" in str(store.read(lambda tx: tx.rows(sql)))
 
 

@@ -22,7 +22,7 @@ def run(store: cc.Store, sql: str, *values: object) -> None:
 
 
 def without_message_3(store: cc.Store) -> None:
-    run(store, "DELETE FROM message WHERE place = ?", place_of(store, 3))
+    run(store, "DELETE FROM main.message WHERE place = ?", place_of(store, 3))
 
 
 def place_of(store: cc.Store, seq: int) -> int:
@@ -32,9 +32,9 @@ def place_of(store: cc.Store, seq: int) -> int:
 def changed(store: cc.Store, seq: int, before: bytes, after: bytes) -> None:
     """Change bytes of a stored message, as a flipped bit or another program does."""
     place = place_of(store, seq)
-    [(body,)] = store.read(lambda tx: tx.rows("SELECT body FROM message WHERE place = ?", place))
+    [(body,)] = store.read(lambda tx: tx.rows("SELECT body FROM main.message WHERE place = ?", place))
     assert before in body
-    run(store, "UPDATE message SET body = ? WHERE place = ?", body.replace(before, after), place)
+    run(store, "UPDATE main.message SET body = ? WHERE place = ?", body.replace(before, after), place)
 
 
 USES: dict[str, Callable[[cc.Store], object]] = {
@@ -74,7 +74,7 @@ def test_what_does_not_run_through_a_missing_message_is_read(filled: cc.Store) -
 
 def test_a_conversation_whose_branch_is_missing_is_corrupt_not_unknown(filled: cc.Store) -> None:
     """Reported as unknown, it would be taken for deleted."""
-    run(filled, "DELETE FROM branch")
+    run(filled, "DELETE FROM main.branch")
     for use in (filled.overview, filled.conversation, filled.load):
         with pytest.raises(cc.errors.StoreCorrupt, match="contextc doctor"):
             use("demo")
@@ -119,7 +119,7 @@ def test_a_changed_message_is_not_exported(filled: cc.Store, is_current: bool) -
 def test_a_changed_blob_is_not_exported(store: cc.Store) -> None:
     """The bytes of a picture are part of what an import verifies."""
     store.append("demo", cc.user([cc.Media(mime_type="image/png", data=b"\x89PNG")]))
-    run(store, "UPDATE blob SET data = ?", b"other")
+    run(store, "UPDATE main.blob SET data = ?", b"other")
     with pytest.raises(cc.errors.StoreCorrupt, match=r"Blob .* do not match its hash"):
         list(export_lines(store, "demo"))
 
@@ -127,8 +127,8 @@ def test_a_changed_blob_is_not_exported(store: cc.Store) -> None:
 def test_a_message_with_the_id_of_another_is_not_loaded(filled: cc.Store) -> None:
     """Rows that were exchanged are each sound in themselves."""
     here, there = place_of(filled, 2), place_of(filled, 4)
-    [(identity, body)] = filled.read(lambda tx: tx.rows("SELECT id, body FROM message WHERE place = ?", there))
-    run(filled, "UPDATE message SET id = ?, body = ? WHERE place = ?", identity, body, here)
+    [(identity, body)] = filled.read(lambda tx: tx.rows("SELECT id, body FROM main.message WHERE place = ?", there))
+    run(filled, "UPDATE main.message SET id = ?, body = ? WHERE place = ?", identity, body, here)
     with pytest.raises(cc.errors.StoreCorrupt, match=r"Message 2 .*does not match its hash"):
         filled.load("demo")
 

@@ -35,7 +35,7 @@ def reading(path: Path) -> Generator[None]:
     """Another program that has begun to read, and has not ended."""
     with closing(sqlite3.connect(path)) as reader:
         reader.execute("BEGIN")
-        reader.execute("SELECT count(*) FROM message").fetchall()
+        reader.execute("SELECT count(*) FROM main.message").fetchall()
         yield
 
 

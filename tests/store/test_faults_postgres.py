@@ -39,7 +39,7 @@ def test_a_connection_cut_in_a_transaction_is_taken_up_again(postgres_address: s
         tries: list[int] = []
 
         def work(tx: Transaction) -> None:
-            tx.run("INSERT INTO edge (place) VALUES (?)", 7)
+            tx.run("INSERT INTO main.edge (place) VALUES (?)", 7)
             tries.append(backend(tx))
             if len(tries) == 1:
                 cut(tries[0])
@@ -47,7 +47,7 @@ def test_a_connection_cut_in_a_transaction_is_taken_up_again(postgres_address: s
 
         store.write(work)
         assert len(tries) == 2
-        assert store.read(lambda tx: tx.rows("SELECT place FROM edge")) == [(7,)]
+        assert store.read(lambda tx: tx.rows("SELECT place FROM main.edge")) == [(7,)]
         store.append("demo", cc.user("after"))
         assert [message.text for message in store.load("demo")] == ["before", "after"]
 
@@ -70,11 +70,11 @@ def test_a_connection_whose_state_the_driver_lost_is_replaced(postgres_address: 
             tries.append(backend(tx))
             if len(tries) == 1:
                 raise psycopg.OperationalError("cannot exit pipeline mode while busy")
-            tx.run("INSERT INTO edge (place) VALUES (?)", 7)
+            tx.run("INSERT INTO main.edge (place) VALUES (?)", 7)
 
         store.write(work)
         assert len({*tries}) == 2
-        assert store.read(lambda tx: tx.rows("SELECT place FROM edge")) == [(7,)]
+        assert store.read(lambda tx: tx.rows("SELECT place FROM main.edge")) == [(7,)]
 
 
 class CutWhileCommitting(PostgresStore):
@@ -238,7 +238,7 @@ def test_a_newer_schema_is_refused(new_postgres_address: str) -> None:
     """Guarantee 3.7."""
     newest = migrations()[-1].version
     with cc.open_store(new_postgres_address) as store:
-        store.write(lambda tx: tx.run("UPDATE schema_version SET version = ?", newest + 1))
+        store.write(lambda tx: tx.run("UPDATE main.schema_version SET version = ?", newest + 1))
     with pytest.raises(cc.errors.SchemaTooNew, match="Upgrade contextc"):
         cc.open_store(new_postgres_address)
 

@@ -53,14 +53,16 @@ def at_once(store: cc.Store, works: list[Callable[[Transaction], Any]]) -> list[
 
 def append(name: str) -> Callable[[Transaction], Transaction]:
     def work(tx: Transaction) -> Transaction:
-        tx.run("INSERT INTO todo (conversation, agent, number, state, text) VALUES (?, 'a', 1, 'open', 't')", name)
+        tx.run("INSERT INTO main.todo (conversation, agent, number, state, text) VALUES (?, 'a', 1, 'open', 't')", name)
         return tx
 
     return work
 
 
 def names(store: cc.Store) -> list[str]:
-    return store.read(lambda tx: [row[0] for row in tx.rows("SELECT conversation FROM todo ORDER BY conversation")])
+    return store.read(
+        lambda tx: [row[0] for row in tx.rows("SELECT conversation FROM main.todo ORDER BY conversation")]
+    )
 
 
 def test_writers_in_line_are_one_transaction(store: cc.Store) -> None:

@@ -84,7 +84,7 @@ def check(address: str, promised: list[str]) -> None:
         assert [message.seq for message in messages] == list(range(1, len(messages) + 1))
         assert set(promised) <= {message.id for message in messages}
         assert [finding for finding in scan_store(store) if finding.kind == "fault"] == []
-        assert store.read(lambda tx: tx.row("SELECT count(*) FROM stream")) == (0,)
+        assert store.read(lambda tx: tx.row("SELECT count(*) FROM main.stream")) == (0,)
         batches = [message.text for message in messages if message.text.count(":") == 2]
         assert len(batches) % 3 == 0
         assert sum(part.status == "error" for part in messages) <= RUNS["sqlite"]

@@ -86,7 +86,7 @@ def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store
     longer = [replace(held[name], ttl=600) for name in ("d", "c", "b", "a")]
     lost = store.write(lambda tx: leases.renew(tx, longer))
     assert [lease.conversation for lease in lost] == ["b"]
-    rows = store.read(lambda tx: tx.rows(f"SELECT conversation, expires - {tx.dialect.now} FROM lease"))
+    rows = store.read(lambda tx: tx.rows(f"SELECT conversation, expires - {tx.dialect.now} FROM main.lease"))
     assert {name for name, left in rows if left > 500} == {"a", "d"}
 
 
@@ -94,7 +94,7 @@ def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
     lost, kept = store.acquire("lost", ttl=0.3), store.acquire("kept", ttl=0.3)
     result = threading.Event()
     store.on_lease_lost(lost, result.set)
-    store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1 WHERE conversation = 'lost'"))
+    store.write(lambda tx: tx.run("UPDATE main.lease SET number = number + 1 WHERE conversation = 'lost'"))
     assert result.wait(60)
     assert list(store._renewals) == [kept]  # pyright: ignore[reportPrivateUsage]
     store.append("kept", cc.assistant("still here"), lease=kept)
@@ -109,7 +109,7 @@ def test_renewing_a_lease_does_not_wait_for_writers(postgres_address: str) -> No
         holding, done = threading.Event(), threading.Event()
 
         def hold(tx: Transaction) -> None:
-            tx.row("SELECT 1 FROM conversation WHERE name = ? FOR UPDATE", "demo")
+            tx.row("SELECT 1 FROM main.conversation WHERE name = ? FOR UPDATE", "demo")
             holding.set()
             done.wait(60)
 
@@ -155,11 +155,13 @@ def test_what_is_due_together_is_done_at_once_and_first() -> None:
 
 def run_out(store: cc.Store) -> None:
     """Let the time of every lease be over, as it is after a long sleep, or a clock that was set."""
-    store.write(lambda tx: tx.run("UPDATE lease SET expires = 0"))
+    store.write(lambda tx: tx.run("UPDATE main.lease SET expires = 0"))
 
 
 def left(store: cc.Store, name: str = "demo") -> float:
-    row = store.read(lambda tx: tx.row(f"SELECT expires - {tx.dialect.now} FROM lease WHERE conversation = ?", name))
+    row = store.read(
+        lambda tx: tx.row(f"SELECT expires - {tx.dialect.now} FROM main.lease WHERE conversation = ?", name)
+    )
     assert row is not None
     return float(row[0])
 
@@ -281,7 +283,7 @@ def test_a_locked_lease_takes_no_other_along(postgres_address: str) -> None:
         locked, done = threading.Event(), threading.Event()
 
         def lock(tx: Transaction) -> None:
-            tx.row("SELECT 1 FROM lease WHERE conversation = 'locked' FOR UPDATE")
+            tx.row("SELECT 1 FROM main.lease WHERE conversation = 'locked' FOR UPDATE")
             locked.set()
             done.wait(60)
 

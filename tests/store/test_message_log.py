@@ -206,7 +206,7 @@ def test_media_bytes_are_kept_once_and_given_back(store: cc.Store) -> None:
     assert isinstance(media, cc.Media)
     assert media.blob is not None
     assert store.blob(media.blob) == picture.data
-    assert store.read(lambda tx: tx.row("SELECT count(*) FROM blob")) == (1,)
+    assert store.read(lambda tx: tx.row("SELECT count(*) FROM main.blob")) == (1,)
     again = store.append("other", cc.user(media))
     assert again.parts == (media,)
 

@@ -30,7 +30,7 @@ def shared_address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def version(store: cc.Store) -> int:
-    row = store.read(lambda tx: tx.row("SELECT version FROM schema_version"))
+    row = store.read(lambda tx: tx.row("SELECT version FROM main.schema_version"))
     return row[0] if row else 0
 
 
@@ -46,7 +46,7 @@ def test_an_older_store_is_brought_forward_and_keeps_what_it_has(shared_address:
         kept = store.append("demo", cc.user("hi"))
         store.migrate((*migrations(), ADDS))
         assert version(store) == NEXT
-        store.write(lambda tx: tx.run("INSERT INTO mood (place, text) VALUES (1, ?)", b"good"))
+        store.write(lambda tx: tx.run("INSERT INTO main.mood (place, text) VALUES (1, ?)", b"good"))
         store.migrate((*migrations(), ADDS))
         assert store.load("demo") == [kept]
     with pytest.raises(cc.errors.SchemaTooNew):

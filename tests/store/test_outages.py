@@ -194,7 +194,7 @@ def test_a_dead_turn_that_is_locked_does_not_block_opening(
             store.append(name, cc.user("x"))
             store.write(
                 lambda tx, name=name: tx.run(
-                    "INSERT INTO lease (conversation, agent, number, holder, expires, branch, seq)"
+                    "INSERT INTO main.lease (conversation, agent, number, holder, expires, branch, seq)"
                     " VALUES (?, 'assistant', 1, 'x 1 1', 0, 1, 1)",
                     name,
                 )

@@ -14,7 +14,7 @@ from contextc.store.transaction_engine import Transaction
 
 
 def deltas(store: cc.Store) -> int:
-    row = store.read(lambda tx: tx.row("SELECT count(*) FROM stream_delta"))
+    row = store.read(lambda tx: tx.row("SELECT count(*) FROM main.stream_delta"))
     return row[0] if row else 0
 
 
@@ -63,7 +63,7 @@ def test_a_delta_is_journaled_once(store: cc.Store) -> None:
         for text in ("one ", "two ", "three"):
             stream.write(text)
             stream.flush()
-        rows = store.read(lambda tx: tx.rows("SELECT parts FROM stream_delta ORDER BY number"))
+        rows = store.read(lambda tx: tx.rows("SELECT parts FROM main.stream_delta ORDER BY number"))
         assert [bytes(row[0]).count(b"one") for row in rows] == [1, 0, 0]
 
 
@@ -132,7 +132,7 @@ def test_a_writer_learns_that_its_turn_is_over(store: cc.Store) -> None:
     """An agent must not continue to pay for tokens that are not stored."""
     lease = store.acquire("demo", ttl=0.2)
     stream = store.stream(lease)
-    store.write(lambda tx: tx.run("UPDATE lease SET number = number + 1"))  # as one who takes the turn over does
+    store.write(lambda tx: tx.run("UPDATE main.lease SET number = number + 1"))  # as one who takes the turn over does
     with pytest.raises(cc.errors.LeaseLost):
         write_for_seconds(stream, 60)
     with store.lease("demo") as other:

@@ -31,7 +31,7 @@ def test_pinning_is_a_revision_and_forks_share_it(store: cc.Store) -> None:
     store.delete("demo")
     assert store.pinned("other") == [1]
     store.delete("other")
-    assert store.read(lambda tx: tx.rows("SELECT * FROM pin")) == []
+    assert store.read(lambda tx: tx.rows("SELECT * FROM main.pin")) == []
 
 
 def test_a_missing_message_cannot_be_pinned(store: cc.Store) -> None:

@@ -106,8 +106,8 @@ def test_leases_are_renewed_while_every_connection_waits(postgres_address: str) 
     """Writers that wait for one locked row use up the connections; the leases of all others must not run out."""
     with cc.open_store(f"{postgres_address}&pool=1") as store:
         store.acquire("demo", ttl=0.6)
-        renewed = "SELECT 1 FROM lease WHERE conversation = 'demo' AND expires - ? > ?"
-        began = store.read(lambda tx: tx.rows("SELECT expires FROM lease"))[0][0]
+        renewed = "SELECT 1 FROM main.lease WHERE conversation = 'demo' AND expires - ? > ?"
+        began = store.read(lambda tx: tx.rows("SELECT expires FROM main.lease"))[0][0]
 
         def wait(tx: Transaction) -> None:
             for _ in range(1_200):

@@ -1,8 +1,10 @@
 """How much a PostgreSQL store exchanges with its server, and that less of it weakens no guarantee."""
 
 import asyncio
+import re
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -10,8 +12,9 @@ import pytest
 
 import contextc as cc
 from contextc.store import leases
-from contextc.store.postgres import PostgresStore, describe, merge_sql, translate_sql
-from contextc.store.transaction_engine import Transaction
+from contextc.store.message_log import make_place
+from contextc.store.postgres import CHANGED_BY_TRIGGERS, PostgresStore, describe, merge_sql
+from contextc.store.transaction_engine import TRIGGER_NAME, Transaction
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
 from tests.store.counted_postgres import CountedPostgres, Traffic, open_counted
 
@@ -105,7 +108,7 @@ def test_a_writer_that_waits_for_a_takeover_has_lost_its_lease(postgres_address:
 
         def take_over(tx: Transaction) -> None:
             leases.find_tip(tx, "demo", True)
-            tx.run("UPDATE lease SET number = number + 1 WHERE conversation = 'demo'")
+            tx.run("UPDATE main.lease SET number = number + 1 WHERE conversation = 'demo'")
             writer.start()
             while not is_waiting(watcher):
                 pass
@@ -122,8 +125,8 @@ def test_a_failed_statement_that_was_not_waited_for_undoes_its_transaction(postg
         stored = store.append("demo", cc.user("hello"))
 
         def work(tx: Transaction) -> None:
-            tx.send("UPDATE conversation SET title = 'changed' WHERE name = 'demo'")
-            tx.send("INSERT INTO edge (place) VALUES (?)", "no number")
+            tx.send("UPDATE main.conversation SET title = 'changed' WHERE name = 'demo'")
+            tx.send("INSERT INTO main.edge (place) VALUES (?)", "no number")
 
         with pytest.raises(cc.errors.StoreError, match="invalid input syntax"):
             store.write(work)
@@ -137,8 +140,8 @@ def test_a_prepared_statement_that_fails_can_be_used_again(postgres_address: str
         store.append("demo", cc.user("hello"))
         for _ in range(repeats):
             with pytest.raises(cc.errors.StoreError, match="division by zero"):
-                store.write(lambda tx: tx.rows("SELECT 1 / ? FROM conversation", 0))
-        assert store.write(lambda tx: tx.rows("SELECT 6 / ? FROM conversation", 2)) == [(3,)]
+                store.write(lambda tx: tx.rows("SELECT 1 / ? FROM main.conversation", 0))
+        assert store.write(lambda tx: tx.rows("SELECT 6 / ? FROM main.conversation", 2)) == [(3,)]
 
 
 def test_more_statements_than_are_kept_prepared_are_run(postgres_address: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,18 +149,18 @@ def test_more_statements_than_are_kept_prepared_are_run(postgres_address: str, m
     with cc.open_store(f"{postgres_address}&prepare=1") as store:
         store.append("demo", cc.user("hello"))
         for number in [*range(8), *range(8)]:
-            sql = f"SELECT name, {number} FROM conversation WHERE number > ?"
+            sql = f"SELECT name, {number} FROM main.conversation WHERE number > ?"
             assert store.read(lambda tx, sql=sql: tx.rows(sql, 0)) == [("demo", number)]
 
 
 def test_values_come_back_as_they_were_written(postgres_address: str) -> None:
     values = (-(1 << 63), 0.1, "ä\n'", b"\0\xff", None)
-    sql = "SELECT ?::bigint, ?::float8, ?::text, ?::bytea, ?::text, c.created FROM conversation c"
+    sql = "SELECT ?::bigint, ?::float8, ?::text, ?::bytea, ?::text, c.created FROM main.conversation c"
     with cc.open_store(postgres_address) as store:
         store.append("demo", cc.user("hello"))
         assert store.read(lambda tx: tx.rows(sql, *values))[0][:5] == values
         with pytest.raises(cc.errors.StoreError, match="NUL"):
-            store.read(lambda tx: tx.rows("SELECT 1 FROM conversation WHERE name = ?", "a\0b"))
+            store.read(lambda tx: tx.rows("SELECT 1 FROM main.conversation WHERE name = ?", "a\0b"))
 
 
 def test_names_are_stored_in_the_encoding_of_the_database(postgres_server: str) -> None:
@@ -185,8 +188,8 @@ def count_round_trips(store: CountedPostgres, work: Callable[[Transaction], obje
 
 def test_a_repeated_query_is_answered_once_until_its_table_changes(postgres_address: str) -> None:
     """A writer that has locked a conversation reads it once. Before that, others may change what it reads."""
-    query = "SELECT title FROM conversation WHERE name = 'demo'"
-    lock = "SELECT 1 FROM conversation WHERE name = 'demo' FOR UPDATE"
+    query = "SELECT title FROM main.conversation WHERE name = 'demo'"
+    lock = "SELECT 1 FROM main.conversation WHERE name = 'demo' FOR UPDATE"
 
     def read_twice(tx: Transaction) -> None:
         tx.rows(query)
@@ -199,7 +202,7 @@ def test_a_repeated_query_is_answered_once_until_its_table_changes(postgres_addr
     def change_between(tx: Transaction) -> None:
         tx.rows(lock)
         assert tx.rows(query) == [("",)]
-        tx.send("UPDATE conversation SET title = 'new' WHERE name = 'demo'")
+        tx.send("UPDATE main.conversation SET title = 'new' WHERE name = 'demo'")
         assert tx.rows(query) == [("new",)]
 
     with open_counted(postgres_address) as store:
@@ -209,19 +212,70 @@ def test_a_repeated_query_is_answered_once_until_its_table_changes(postgres_addr
         assert count_round_trips(store, change_between) == 4
 
 
+def test_a_result_is_read_again_after_a_trigger_may_have_changed_it(postgres_address: str) -> None:
+    """The server's triggers change tables that a statement does not name."""
+    name, term = "SELECT parts FROM main.conversation_name", "SELECT count(*) FROM main.search_term"
+
+    def work(tx: Transaction) -> None:
+        tx.rows("SELECT 1 FROM main.conversation WHERE name = 'demo' FOR UPDATE")
+        before = tx.rows(name)
+        tx.send("UPDATE main.conversation SET title = 'xyz'")
+        assert set(tx.rows(name)[0][0]) - set(before[0][0]) == {"xyz"}
+        assert tx.rows(term) == [(1,)]
+        tx.send("DELETE FROM main.message")
+        assert tx.rows(term) == [(0,)]
+
+    with cc.open_store(postgres_address) as store:
+        store.append("demo", cc.user("hello"))
+        place = make_place(1, 1)
+        store.write(lambda tx: tx.run("INSERT INTO main.search_term VALUES (?, '')", (place >> 32 << 32) + (1 << 8)))
+        store.write(work)
+
+
+def test_all_triggers_that_change_tables_are_declared(postgres_address: str) -> None:
+    triggers = (
+        "SELECT c.relname, t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
+        " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ?"  # foreign keys are triggers, too
+    )
+    with PostgresStore(postgres_address) as store:
+        store.initialize()
+        found = store.read(lambda tx: tx.rows(triggers, tx.schema))
+    assert {table for table, name in found if name != TRIGGER_NAME} == set(CHANGED_BY_TRIGGERS)
+
+
+def test_a_statement_that_names_no_table_is_sent_alone_and_keeps_nothing() -> None:
+    """It may call a function that locks or changes anything."""
+    for sql in ("SET LOCAL lock_timeout = 5", "SELECT pg_advisory_xact_lock(1)", "DELETE FROM lease", "SELECT now()"):
+        assert describe(sql) == ("other", set())
+
+
+def test_every_statement_names_the_tables_of_the_store_with_their_prefix(tmp_path: Path) -> None:
+    """A table without the prefix would be unknown to PostgreSQL, and results from it could be kept too long.
+
+    Modules for files of other programs read other tables.
+    """
+    with cc.open_store(tmp_path / "store.db") as store:
+        tables = store.read(
+            lambda tx: [name for (name,) in tx.rows("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        )
+    bare = re.compile(rf"\b(?:FROM|JOIN|INTO|(?<!DO )UPDATE)\s+(?:main\.\w+(?: [a-z]\w*)?, )*({'|'.join(tables)}|{{)\b")
+    modules = [path for path in Path(cc.__file__).parent.rglob("*.py") if not {"sources", "providers"} & {*path.parts}]
+    assert [(path.name, match[0]) for path in modules for match in bare.finditer(path.read_text())] == []
+
+
 def test_changes_of_different_tables_become_one_statement() -> None:
-    first, second = "UPDATE turn SET body = ? WHERE place = ?", "INSERT INTO event (place, body) VALUES (?, ?)"
+    first = "UPDATE main.turn SET body = ? WHERE place = ?"
+    second = "INSERT INTO main.event (place, body) VALUES (?, ?)"
     assert merge_sql((first, second), "s") == (
         'WITH change_0 AS (UPDATE "s".turn SET body = $1 WHERE place = $2)'
         ' INSERT INTO "s".event (place, body) VALUES ($3, $4)'
     )
-    assert translate_sql(first, "s") == 'UPDATE "s".turn SET body = $1 WHERE place = $2'
-    assert describe("UPDATE lease SET seq = 1 WHERE EXISTS (SELECT 1 FROM conversation)") == (
+    assert merge_sql((first,), "s") == 'UPDATE "s".turn SET body = $1 WHERE place = $2'
+    assert describe("UPDATE main.lease SET seq = 1 WHERE EXISTS (SELECT 1 FROM main.step)") == (
         "write",
-        {"lease", "conversation"},
+        {"lease", "step"},
     )
-    assert describe("SELECT 1 FROM lease l, conversation c FOR UPDATE") == ("lock", {"lease", "conversation"})
-    assert describe("SET LOCAL lock_timeout = 5").kind == describe("SELECT pg_advisory_xact_lock(1)").kind == "other"
+    assert describe("SELECT 1 FROM main.lease l, main.conversation c FOR UPDATE") == ("lock", {"lease", "conversation"})
 
 
 def test_several_changes_of_one_table_stay_in_order(postgres_address: str) -> None:
@@ -231,11 +285,13 @@ def test_several_changes_of_one_table_stay_in_order(postgres_address: str) -> No
 
         def work(tx: Transaction) -> None:
             for title in ("one", "two", "three"):
-                tx.send("UPDATE conversation SET title = title || ? WHERE name = 'demo'", title)
-                tx.run_many("INSERT INTO edge (place) VALUES (?)", [(len(title),), (len(title) + 10,)])
-                tx.send("DELETE FROM edge WHERE place < ?", 20)
-            tx.run_many("INSERT INTO edge (place) VALUES (?)", [(number,) for number in range(100, 207)])
+                tx.send("UPDATE main.conversation SET title = title || ? WHERE name = 'demo'", title)
+                tx.run_many("INSERT INTO main.edge (place) VALUES (?)", [(len(title),), (len(title) + 10,)])
+                tx.send("DELETE FROM main.edge WHERE place < ?", 20)
+            tx.run_many("INSERT INTO main.edge (place) VALUES (?)", [(number,) for number in range(100, 207)])
 
         store.write(work)
-        assert store.read(lambda tx: tx.rows("SELECT title FROM conversation")) == [("onetwothree",)]
-        assert store.read(lambda tx: tx.rows("SELECT count(*), min(place), max(place) FROM edge")) == [(107, 100, 206)]
+        assert store.read(lambda tx: tx.rows("SELECT title FROM main.conversation")) == [("onetwothree",)]
+        assert store.read(lambda tx: tx.rows("SELECT count(*), min(place), max(place) FROM main.edge")) == [
+            (107, 100, 206)
+        ]

@@ -141,8 +141,8 @@ def write_by_hand(store: cc.Store) -> None:
     store.write(lambda tx: append_entries(tx, TranscriptKey("project", "session"), entries, "hand"))
     store.write(
         lambda tx: tx.run(
-            "INSERT INTO worker_turn (conversation, agent, queue, parked, reason)"
-            " SELECT number, 'assistant', 'contextc', 1, ? FROM conversation WHERE name = 'hand'",
+            "INSERT INTO main.worker_turn (conversation, agent, queue, parked, reason)"
+            " SELECT number, 'assistant', 'contextc', 1, ? FROM main.conversation WHERE name = 'hand'",
             f"gave up: {s('parked')}",
         )
     )

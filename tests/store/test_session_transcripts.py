@@ -53,7 +53,7 @@ def names(store: cc.Store, key: TranscriptKey = MAIN) -> list[object]:
 
 
 def rows(store: cc.Store) -> int:
-    return store.read(lambda tx: len(tx.rows("SELECT 1 FROM transcript_entry")))
+    return store.read(lambda tx: len(tx.rows("SELECT 1 FROM main.transcript_entry")))
 
 
 def test_entries_come_back_in_order_and_once(store: cc.Store) -> None:

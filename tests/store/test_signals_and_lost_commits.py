@@ -170,7 +170,7 @@ def test_a_signal_while_waiting_for_a_row_leaves_no_lock_behind(postgres_address
         holding, done = threading.Event(), threading.Event()
 
         def hold(tx: Transaction) -> None:
-            tx.row("SELECT 1 FROM conversation WHERE name = ? FOR UPDATE", "demo")
+            tx.row("SELECT 1 FROM main.conversation WHERE name = ? FOR UPDATE", "demo")
             holding.set()
             done.wait(60)
 
@@ -310,5 +310,5 @@ def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
         threading.Timer(0.3, go_on.set).start()
         store.delete("a")
         thread.join()
-        assert store.read(lambda tx: tx.row("SELECT count(*) FROM message")) == (0,)
-        assert store.read(lambda tx: tx.row("SELECT count(*) FROM branch")) == (0,)
+        assert store.read(lambda tx: tx.row("SELECT count(*) FROM main.message")) == (0,)
+        assert store.read(lambda tx: tx.row("SELECT count(*) FROM main.branch")) == (0,)

@@ -144,7 +144,7 @@ def test_rewinding_and_resetting_leave_todos_alone_and_deleting_takes_them(store
     store.delete("demo")
     store.append("demo", cc.user("again"))
     assert listed(store) == []
-    assert store.read(lambda tx: tx.rows("SELECT * FROM todo")) == []
+    assert store.read(lambda tx: tx.rows("SELECT * FROM main.todo")) == []
 
 
 def add_many(address: str, writer: int, start: Barrier) -> None:

@@ -27,7 +27,7 @@ MODEL = "claude-opus-4-5"
 
 def damage(store: cc.Store, table: str, column: str = "body", where: str = "1 = 1") -> None:
     """Damage rows, as a flipped bit or another program does."""
-    assert store.write(lambda tx: tx.run(f"UPDATE {table} SET {column} = ? WHERE {where}", BROKEN))
+    assert store.write(lambda tx: tx.run(f"UPDATE main.{table} SET {column} = ? WHERE {where}", BROKEN))
 
 
 def holds_secret(store: cc.Store) -> bool:
@@ -111,7 +111,7 @@ def test_lists_of_the_store_leave_out_what_cannot_be_read(store: cc.Store, caplo
     damage(store, "approval", where=f"conversation = {number_of(store, 'a')}")
     assert {each.name: each.model for each in store.overviews().found} == {"a": "", "b": "p:m"}
     assert [each.conversation for each in store.approvals()] == ["b"]
-    store.write(lambda tx: tx.run("UPDATE conversation SET branch = 99 WHERE name = 'a'"))
+    store.write(lambda tx: tx.run("UPDATE main.conversation SET branch = 99 WHERE name = 'a'"))
     assert [each.name for each in store.conversations()] == ["b"]
     assert "Conversation 'a'" in caplog.text
 
@@ -121,8 +121,8 @@ def test_observed_traffic_is_limited_beside_a_conversation_that_cannot_be_read()
     with cc.open_store("memory:") as store:
         for name in ("a", "b", "c"):
             observe(store, name)
-        store.write(lambda tx: tx.run("UPDATE message SET time = 1000"))
-        first = "place = (SELECT min(place) FROM manifest)"
-        store.write(lambda tx: tx.run(f"UPDATE manifest SET body = ? WHERE {first}", b'{"request":"one"}'))
+        store.write(lambda tx: tx.run("UPDATE main.message SET time = 1000"))
+        first = "place = (SELECT min(place) FROM main.manifest)"
+        store.write(lambda tx: tx.run(f"UPDATE main.manifest SET body = ? WHERE {first}", b'{"request":"one"}'))
         assert limit_observed(store, age=AGE).conversations == 2
         assert [each.name for each in store.conversations()] == ["a"]

@@ -81,8 +81,8 @@ def test_unreadable_rows_are_skipped(store: cc.Store) -> None:
     filled(store)
 
     def damage(tx: Transaction) -> None:
-        tx.run("UPDATE manifest SET body = ? WHERE place = (SELECT max(place) FROM manifest)", b"\x01damaged")
-        tx.run("UPDATE step SET body = ? WHERE place = (SELECT max(place) FROM step)", b"{")
+        tx.run("UPDATE main.manifest SET body = ? WHERE place = (SELECT max(place) FROM main.manifest)", b"\x01damaged")
+        tx.run("UPDATE main.step SET body = ? WHERE place = (SELECT max(place) FROM main.step)", b"{")
 
     store.write(damage)
     found = usage_of(store)

@@ -153,7 +153,9 @@ class Run:
     def _unfinished(self, store: cc.Store, turns: int) -> int:
         try:
             rows = store.read(
-                lambda tx: tx.row("SELECT count(*) FROM turn WHERE convert_from(body, 'UTF8') LIKE '%\"finished\"%'")
+                lambda tx: tx.row(
+                    "SELECT count(*) FROM main.turn WHERE convert_from(body, 'UTF8') LIKE '%\"finished\"%'"
+                )
             )
         except ContextcError:
             return turns

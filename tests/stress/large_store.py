@@ -47,7 +47,7 @@ def _fill(tx: Transaction, number: int, messages: int) -> None:
         )
         rows.append(row)
         at = BranchTip(at.conversation, at.tree, at.branch, at.revision, at.seq + 1, row[1], at.last_active)
-    tx.run_many("INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)", rows)
+    tx.run_many("INSERT INTO main.message (place, id, time, body) VALUES (?, ?, ?, ?)", rows)
     message_log.update_last_active(tx, f"conversation {number:05}")
 
 

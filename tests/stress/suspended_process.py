@@ -110,7 +110,7 @@ def _is_locked(path: str) -> bool:
 
 def left(store: cc.Store) -> float:
     """The seconds that the lease has left."""
-    row = store.read(lambda tx: tx.row(f"SELECT expires - {tx.dialect.now} FROM lease"))
+    row = store.read(lambda tx: tx.row(f"SELECT expires - {tx.dialect.now} FROM main.lease"))
     assert row is not None
     return float(row[0])
 

@@ -107,7 +107,7 @@ def test_an_export_is_taken_in_again(client: TestClient, store: cc.Store) -> Non
 def test_a_changed_message_is_not_exported(client: TestClient, store: cc.Store) -> None:
     """The answer is an error, not a file that every import refuses."""
     store.extend("demo", [cc.user("one"), cc.user("two")])
-    store.write(lambda tx: tx.run("UPDATE message SET body = replace(CAST(body AS TEXT), 'two', 'owt')"))
+    store.write(lambda tx: tx.run("UPDATE main.message SET body = replace(CAST(body AS TEXT), 'two', 'owt')"))
     answer = client.get(f"{DEMO}/export")
     assert (answer.status_code, answer.json()["error"]["kind"]) == (500, "StoreCorrupt")
 

@@ -100,8 +100,8 @@ def test_a_name_that_a_browser_takes_for_a_folder_is_not_given(client: TestClien
         assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidInput")
         assert "folder" in answer.json()["error"]["message"]
     assert [each.name for each in store.conversations()] == ["demo"]
-    store.write(lambda tx: tx.run("UPDATE conversation SET name = ? WHERE name = 'demo'", name))
-    store.write(lambda tx: tx.run("UPDATE branch SET conversation = ? WHERE conversation = 'demo'", name))
+    store.write(lambda tx: tx.run("UPDATE main.conversation SET name = ? WHERE name = 'demo'", name))
+    store.write(lambda tx: tx.run("UPDATE main.branch SET conversation = ? WHERE conversation = 'demo'", name))
     assert store.append(name, cc.user("again")).seq == 2
 
 

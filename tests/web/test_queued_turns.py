@@ -159,7 +159,7 @@ async def test_watchers_are_notified(new_postgres_address: str, monkeypatch: pyt
 
 
 def add_event(store: cc.Store, event: TurnFinish) -> None:
-    root = store.read(lambda tx: tx.row("SELECT number FROM conversation WHERE name = 'demo'"))
+    root = store.read(lambda tx: tx.row("SELECT number FROM main.conversation WHERE name = 'demo'"))
     assert root is not None
     store.write(lambda tx: turn_records.append_events(tx, root[0], [event]))
 

@@ -56,7 +56,7 @@ class Looking:
         found = store.read(lambda tx: ledger.find_channel(tx, named))
         assert found is not None
         low, high = make_place(found.number, FIRST_UNANSWERED), make_place(found.number, SEQ_MASK)
-        sql = "SELECT place FROM manifest WHERE place BETWEEN ? AND ?"
+        sql = "SELECT place FROM main.manifest WHERE place BETWEEN ? AND ?"
         return [where & SEQ_MASK for (where,) in store.read(lambda tx: tx.rows(sql, low, high))]
 
     def ledger(self, name: str, channel: dict[str, Any]) -> None:
@@ -125,5 +125,5 @@ def test_every_state_can_be_inspected(seed: int) -> None:
         looking = Looking(world, client)
         for name in world.conversations:
             looking.conversation(name)
-    assert looking.requests == len(world.store.read(lambda tx: tx.rows("SELECT 1 FROM manifest")))
+    assert looking.requests == len(world.store.read(lambda tx: tx.rows("SELECT 1 FROM main.manifest")))
     world.store.close()

@@ -215,7 +215,7 @@ def test_a_request_that_failed_can_be_opened(client: TestClient, store: cc.Store
     again = life.compile()
     life.compiler.begin(again)
     assert life.compiler.abort(again, "overloaded") == number + 1
-    rows = store.read(lambda tx: tx.rows("SELECT 1 FROM shown WHERE place % 4294967296 > ?", FIRST_UNANSWERED))
+    rows = store.read(lambda tx: tx.rows("SELECT 1 FROM main.shown WHERE place % 4294967296 > ?", FIRST_UNANSWERED))
     assert len(rows) == 1  # the same request sent twice takes its room once
     life.turn("third", usage=cc.Usage(input=900, output=9))
     answer = ask.request(number)
@@ -261,7 +261,7 @@ def test_what_is_redacted_is_gone_from_requests_that_failed(store: cc.Store, bef
         assert "xyzzy" not in str(life.compiler.explain("demo", number))
     assert (number == 0) == before
     for table in ("shown", "manifest", "head", "channel"):
-        rows = store.read(lambda tx, table=table: tx.rows(f"SELECT * FROM {table}"))
+        rows = store.read(lambda tx, table=table: tx.rows(f"SELECT * FROM main.{table}"))
         assert not [value for row in rows for value in row if isinstance(value, bytes) and b"xyzzy" in value]
 
 

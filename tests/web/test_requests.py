@@ -40,7 +40,7 @@ def busy(request: pytest.FixtureRequest, store: cc.Store) -> Life:
 
 
 def numbers(life: Life) -> Iterator[int]:
-    return iter(range(1, len(life.store.read(lambda tx: tx.rows("SELECT 1 FROM manifest"))) + 1))
+    return iter(range(1, len(life.store.read(lambda tx: tx.rows("SELECT 1 FROM main.manifest"))) + 1))
 
 
 # ── the budget ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -238,7 +238,7 @@ def test_a_turn_that_is_recovered_is_reported_to_its_watchers_at_once(
     """Watchers learn that the process ended when this server has found it, and not at the next poll."""
     monkeypatch.setattr(event_hub, "POLL_SECONDS", 3_600.0)
     TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
-    store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1', expires = 0"))
+    store.write(lambda tx: tx.run("UPDATE main.lease SET holder = 'elsewhere 7 1', expires = 0"))
 
     async def run() -> bool:
         desk, inbox = AppState(store, ServerOptions(root=tmp_path, model="replay:none.jsonl")), event_hub.Inbox()

@@ -339,7 +339,7 @@ def test_the_turn_of_a_killed_process_ends_for_all_watchers(server: Served, tmp_
 def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: TestClient, store: cc.Store) -> None:
     """No process of another machine can be looked up. A client that opens the conversation later sees that it ended."""
     TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
-    store.write(lambda tx: tx.run("UPDATE lease SET holder = 'elsewhere 7 1'"))
+    store.write(lambda tx: tx.run("UPDATE main.lease SET holder = 'elsewhere 7 1'"))
     assert client.get("/api/conversations/demo").json()["running"]["turn"] == 1
     decision = {"id": "c1", "hash": "x", "approve": True}
     refused = client.post("/api/conversations/demo/approvals", json=decision)
@@ -347,7 +347,7 @@ def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: Te
     assert "process 7 on another machine" in refused.json()["error"]["message"]
     cancelled = client.post("/api/conversations/demo/cancel", json={}).json()
     assert cancelled == {"cancelled": True, "requested": True}
-    store.write(lambda tx: tx.run("UPDATE lease SET expires = 0"))
+    store.write(lambda tx: tx.run("UPDATE main.lease SET expires = 0"))
     assert client.get("/api/conversations/demo").json()["running"] is None
     assert client.post("/api/conversations/demo/cancel", json={}).json() == {"cancelled": False, "interrupted": True}
 

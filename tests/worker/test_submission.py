@@ -73,7 +73,7 @@ async def ended(store: Store, name: str = "demo", turns: int = 1) -> list[TurnFi
 
 
 def jobs(store: Store) -> int:
-    rows = store.read(lambda tx: tx.rows("SELECT id FROM procrastinate_jobs"))
+    rows = store.read(lambda tx: tx.rows("SELECT id FROM main.procrastinate_jobs"))
     return len(rows)
 
 
@@ -86,7 +86,7 @@ def take_job(store: Store) -> None:
 
     def work(tx: Transaction) -> None:
         turn_queue.set_search_path(tx)
-        tx.run("UPDATE procrastinate_jobs SET status = 'doing'")
+        tx.run("UPDATE main.procrastinate_jobs SET status = 'doing'")
 
     store.write(work)
 
@@ -118,7 +118,7 @@ def test_input_and_job_are_one_transaction(store: Store, monkeypatch: pytest.Mon
         submit_sync(store, "demo", "something else", key="k2")
     assert jobs(store) == before + 2
     assert [message.text for message in store.load("demo")] == ["hello"]
-    body = store.read(lambda tx: tx.rows("SELECT args::text FROM procrastinate_jobs"))
+    body = store.read(lambda tx: tx.rows("SELECT args::text FROM main.procrastinate_jobs"))
     assert "hello" not in str(body)  # ids only
 
 
@@ -212,7 +212,7 @@ async def test_an_agent_that_no_worker_has(store: Store, monkeypatch: pytest.Mon
     assert {(each.agent, each.turn) for each in parked_turns(store)} == {("coder", 0)}
     (told,) = [each for each in events(store) if isinstance(each, ErrorOccurred)]
     assert "has the agent 'coder'. This one has 'assistant'" in told.error
-    assert store.read(lambda tx: tx.rows("SELECT id FROM procrastinate_jobs")) == []
+    assert store.read(lambda tx: tx.rows("SELECT id FROM main.procrastinate_jobs")) == []
     cancel_parked(store, "other", agent="coder")
     assert [each.conversation for each in parked_turns(store)] == ["demo"]
     await submit(store, "demo", "and more", agent="coder")  # new input resumes it, too
@@ -229,7 +229,7 @@ async def test_a_turn_that_ends_its_workers(store: Store) -> None:
     """Guarantee 19.6: after so many dead workers the turn is parked, and its calls are not run."""
     executor = agent(store, Say(text="never sent"))
     submit_sync(store, "demo", "hello")
-    number = store.read(lambda tx: tx.row("SELECT number FROM conversation WHERE name = 'demo'"))
+    number = store.read(lambda tx: tx.row("SELECT number FROM main.conversation WHERE name = 'demo'"))
     assert number is not None
     for _ in range(2):  # a worker takes the job, opens a turn, and dies
         lease = store.acquire("demo", "assistant")
@@ -237,8 +237,8 @@ async def test_a_turn_that_ends_its_workers(store: Store) -> None:
         record.open([], resume=True, only_submitted=True)
         take_job(store)
         store.stop_renewing(lease)
-        store.write(lambda tx: tx.run("UPDATE lease SET expires = 0"))
-        (job,) = store.read(lambda tx: tx.rows("SELECT id FROM procrastinate_jobs"))
+        store.write(lambda tx: tx.run("UPDATE main.lease SET expires = 0"))
+        (job,) = store.read(lambda tx: tx.rows("SELECT id FROM main.procrastinate_jobs"))
         assert store.write(lambda tx, id=job[0]: turn_queue.rescue_job(tx, id, None, max_deaths=RULES.max_deaths))
         assert not store.write(lambda tx, id=job[0]: turn_queue.rescue_job(tx, id, None, max_deaths=RULES.max_deaths))
     async with working(store, executor):
@@ -253,7 +253,7 @@ def test_a_held_lease_is_not_stalled(store: Store) -> None:
     submit_sync(store, "demo", "hello")
     with store.lease("demo", "assistant"):
         take_job(store)
-        (job,) = store.read(lambda tx: tx.rows("SELECT id FROM procrastinate_jobs"))
+        (job,) = store.read(lambda tx: tx.rows("SELECT id FROM main.procrastinate_jobs"))
         assert not store.write(lambda tx: turn_queue.rescue_job(tx, job[0], None, max_deaths=5))
     assert store.write(lambda tx: turn_queue.rescue_job(tx, job[0], None, max_deaths=5))
 
@@ -278,7 +278,7 @@ async def test_slots_of_a_provider(store: Store) -> None:
     executor = cc.AgentExecutor(store, SONNET, endpoint=Counting([lambda _: Say(text="a b c", pause=0.01)]))
     store.write(
         lambda tx: tx.run(
-            "INSERT INTO provider_slot (provider, number, holder, expires) VALUES ('anthropic', 0, 'x', 1)"
+            "INSERT INTO main.provider_slot (provider, number, holder, expires) VALUES ('anthropic', 0, 'x', 1)"
         )
     )
     for number in range(4):
@@ -287,7 +287,7 @@ async def test_slots_of_a_provider(store: Store) -> None:
         for number in range(4):
             await ended(store, f"c{number}")
     assert calls == [1, 1, 1, 1]
-    assert store.read(lambda tx: tx.rows("SELECT number, holder FROM provider_slot")) == [(0, "")]
+    assert store.read(lambda tx: tx.rows("SELECT number, holder FROM main.provider_slot")) == [(0, "")]
 
 
 @in_event_loop

@@ -165,7 +165,7 @@ class Session:
 
 
 def _load_blob(tx: Transaction, name: str) -> bytes:
-    row = tx.row("SELECT data FROM blob WHERE name = ?", name)
+    row = tx.row("SELECT data FROM main.blob WHERE name = ?", name)
     return bytes(row[0]) if row is not None else b""
 
 

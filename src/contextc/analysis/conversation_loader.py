@@ -225,7 +225,7 @@ class _ChannelReader:
         added = [record_from_json(body) for body in stored]
         layouts = self._layouts(added)
         places = tx.rows(
-            "SELECT place FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place",
+            "SELECT place FROM main.manifest WHERE place BETWEEN ? AND ? ORDER BY place",
             make_place(self.facts.number, FIRST_UNANSWERED + 1),
             make_place(self.facts.number, SEQ_MASK),
         )
@@ -314,7 +314,7 @@ class _ChannelReader:
     def _load_replaced(self, tx: Transaction, first: int, last: int = SEQ_MASK) -> dict[int, bytes]:
         """Return the requests that are stored whole, by number."""
         rows = tx.rows(
-            "SELECT place, body FROM replaced WHERE place BETWEEN ? AND ?",
+            "SELECT place, body FROM main.replaced WHERE place BETWEEN ? AND ?",
             make_place(self.facts.number, first),
             make_place(self.facts.number, last),
         )

@@ -177,9 +177,9 @@ def _load_channels(tx: Transaction, number: int, models: Sequence[tuple[str, str
         return
     rows = tx.rows(
         "SELECT c.number, c.revision, h.number, h.conversation, h.agent, h.provider, h.model, h.directory, h.state"
-        " FROM channel h JOIN conversation c ON c.name = h.conversation"
+        " FROM main.channel h JOIN main.conversation c ON c.name = h.conversation"
         " WHERE c.number <> ? AND (c.number BETWEEN ? AND ? OR c.number IN"
-        " (SELECT o.conversation FROM observed_conversation o JOIN observed_conversation mine"
+        " (SELECT o.conversation FROM main.observed_conversation o JOIN main.observed_conversation mine"
         " ON o.session = mine.session WHERE mine.conversation = ? AND mine.session <> ''))"
         f" AND ({' OR '.join(['h.provider = ? AND h.model = ?'] * len(models))})",
         number,

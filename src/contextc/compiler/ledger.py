@@ -117,12 +117,12 @@ _decode_summary = Decoder(StoredSummary).decode
 
 
 LAST_SUMMARY = (
-    "SELECT o.anchor, o.body, m.id FROM overlay o LEFT JOIN message m ON m.place = o.anchor"
+    "SELECT o.anchor, o.body, m.id FROM main.overlay o LEFT JOIN main.message m ON m.place = o.anchor"
     " WHERE o.tree = ? AND o.agent = ? AND o.anchor BETWEEN ? AND ? ORDER BY o.anchor DESC LIMIT 1"
 )
 
 
-RAISE_REVISIONS = "UPDATE conversation SET revision = revision + 1 WHERE tree = ?"
+RAISE_REVISIONS = "UPDATE main.conversation SET revision = revision + 1 WHERE tree = ?"
 
 
 def load_latest_summary(tx: Transaction, agent: str, at: BranchTip, count: Callable[[str], int]) -> Summary | None:
@@ -167,7 +167,7 @@ def use_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int, stored:
 
 def delete_summary(tx: Transaction, at: BranchTip, agent: str, anchor: int) -> None:
     """Delete a summary that no request has used."""
-    tx.run("DELETE FROM overlay WHERE tree = ? AND agent = ? AND anchor = ?", at.tree, agent, anchor)
+    tx.run("DELETE FROM main.overlay WHERE tree = ? AND agent = ? AND anchor = ?", at.tree, agent, anchor)
     tx.run(RAISE_REVISIONS, at.tree)
 
 
@@ -196,13 +196,13 @@ def _is_undone(stored: StoredSummary, at: BranchTip, ranges: Iterable[tuple[int,
 
 def load_summary(tx: Transaction, tree: int, agent: str, anchor: int) -> StoredSummary | None:
     """Return the summary at an anchor, in use or not."""
-    row = tx.row("SELECT body FROM overlay WHERE tree = ? AND agent = ? AND anchor = ?", tree, agent, anchor)
+    row = tx.row("SELECT body FROM main.overlay WHERE tree = ? AND agent = ? AND anchor = ?", tree, agent, anchor)
     return decode_row(_decode_summary, row[0], "A summary") if row else None
 
 
 def _write_summary(tx: Transaction, tree: int, agent: str, anchor: int, stored: StoredSummary) -> None:
     body = _encode_summary(stored)
-    tx.run("UPDATE overlay SET body = ? WHERE tree = ? AND agent = ? AND anchor = ?", body, tree, agent, anchor)
+    tx.run("UPDATE main.overlay SET body = ? WHERE tree = ? AND agent = ? AND anchor = ?", body, tree, agent, anchor)
     tx.run(RAISE_REVISIONS, tree)
 
 
@@ -220,7 +220,7 @@ def count_redacted(tx: Transaction, at: BranchTip) -> int:
     counted = 0
     for branch, first, last in split_by_branch(load_lineage(tx, at.branch), 0, at.seq):
         places = make_place(branch, first), make_place(branch, last)
-        row = tx.row("SELECT count(*) FROM message WHERE place BETWEEN ? AND ? AND redacted <> 0", *places)
+        row = tx.row("SELECT count(*) FROM main.message WHERE place BETWEEN ? AND ? AND redacted <> 0", *places)
         counted += row[0] if row else 0
     return counted
 
@@ -234,14 +234,14 @@ def save_summary(
     a message redacted, while the summary was written, or if it would wait although there is a later one.
     """
     tx.run(RAISE_REVISIONS, at.tree)  # a redaction does the same first, so that one of the two waits for the other
-    row = tx.row("SELECT id FROM message WHERE place = ?", anchor)
+    row = tx.row("SELECT id FROM main.message WHERE place = ?", anchor)
     if row is None or count_redacted(tx, at) != redacted:
         return None
     if overlay.waits is True and tx.row(LAST_SUMMARY, at.tree, agent, anchor + 1, anchor | SEQ_MASK):
         return None
     overlay = replace(overlay, anchor_id=to_id(row[0]).hex())
     made = tx.run(
-        "INSERT INTO overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO main.overlay (tree, agent, anchor, body) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
         at.tree,
         agent,
         anchor,
@@ -490,12 +490,12 @@ ROW_LABEL = "A ledger row"
 BODIES_PER_QUERY = 512
 
 FIND_CHANNEL = (
-    "SELECT number, version, state, attempt FROM channel"
+    "SELECT number, version, state, attempt FROM main.channel"
     " WHERE conversation = ? AND agent = ? AND provider = ? AND model = ? AND directory = ?"
 )
 
 
-UPDATE_STATE = "UPDATE channel SET version = version + 1, state = ?, attempt = ? WHERE number = ? AND version = ?"
+UPDATE_STATE = "UPDATE main.channel SET version = version + 1, state = ?, attempt = ? WHERE number = ? AND version = ?"
 
 
 class ChannelRow(NamedTuple):
@@ -538,7 +538,7 @@ def load_parent_state(tx: Transaction, channel: Channel, at: BranchTip) -> Chann
             return None
         return own if turn is None or own.seen < turn.opened else None
     for branch, _ in load_lineage(tx, at.branch)[1:]:
-        row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
+        row = tx.row("SELECT conversation FROM main.branch WHERE number = ?", branch)
         if row is None or row[0] is None or row[0] == channel.conversation:
             continue
         standing = load_state(tx, channel._replace(conversation=row[0]))
@@ -577,7 +577,7 @@ def load_bodies(tx: Transaction, places: Sequence[int]) -> dict[int, bytes]:
         marks = ", ".join("?" * len(some))
         found |= {
             where: body.encode() if isinstance(body, str) else bytes(body)  # text only if it was changed from outside
-            for where, body in tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some)
+            for where, body in tx.rows(f"SELECT place, body FROM main.message WHERE place IN ({marks})", *some)
         }
     return found
 
@@ -599,7 +599,7 @@ def _rows(
         row
         for channel, first, last in layout
         for row in tx.rows(
-            f"SELECT place, items, {what} FROM shown WHERE place BETWEEN ? AND ? ORDER BY place",
+            f"SELECT place, items, {what} FROM main.shown WHERE place BETWEEN ? AND ? ORDER BY place",
             make_place(channel, first),
             make_place(channel, last),
         )
@@ -628,7 +628,7 @@ def write_request(
     from what the rows give.
     """
     if rows:
-        sql = "INSERT INTO shown (place, items, wire) VALUES (?, ?, ?)"
+        sql = "INSERT INTO main.shown (place, items, wire) VALUES (?, ?, ?)"
         values = [
             (make_place(channel, first + index), row_to_json(row), wire) for index, (row, wire) in enumerate(rows)
         ]
@@ -637,16 +637,16 @@ def write_request(
         else:
             tx.run_many(sql, values)
     if whole is not None:
-        tx.send("INSERT INTO replaced (place, body) VALUES (?, ?)", make_place(channel, request), whole)
+        tx.send("INSERT INTO main.replaced (place, body) VALUES (?, ?)", make_place(channel, request), whole)
     if head is not None:
-        tx.send("INSERT INTO head (channel, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, *head)
-    tx.send("INSERT INTO manifest (place, body) VALUES (?, ?)", make_place(channel, request), manifest)
+        tx.send("INSERT INTO main.head (channel, hash, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", channel, *head)
+    tx.send("INSERT INTO main.manifest (place, body) VALUES (?, ?)", make_place(channel, request), manifest)
 
 
 def create_channel(tx: Transaction, channel: Channel, standing: ChannelState) -> int:
     """Create a channel at version 1 and return its number; 0 if another writer created it first."""
     row = tx.row(
-        "INSERT INTO channel (conversation, agent, provider, model, directory, version, state)"
+        "INSERT INTO main.channel (conversation, agent, provider, model, directory, version, state)"
         " VALUES (?, ?, ?, ?, ?, 1, ?) ON CONFLICT DO NOTHING RETURNING number",
         *channel,
         state_to_json(standing),
@@ -664,7 +664,7 @@ def update_state(
 def replace_state(tx: Transaction, number: int, standing: ChannelState, *, close_attempt: bool) -> None:
     """Write the state of a channel at whatever version, and close its open attempt if it is unreadable too."""
     attempt = "attempt = NULL, " if close_attempt else ""
-    sql = f"UPDATE channel SET {attempt}version = version + 1, state = ? WHERE number = ?"
+    sql = f"UPDATE main.channel SET {attempt}version = version + 1, state = ? WHERE number = ?"
     tx.run(sql, state_to_json(standing), number)
 
 
@@ -683,17 +683,17 @@ def _state_values(
 
 
 def load_head(tx: Transaction, channel: int, name: bytes) -> bytes | None:
-    row = tx.row("SELECT body FROM head WHERE channel = ? AND hash = ?", channel, name)
+    row = tx.row("SELECT body FROM main.head WHERE channel = ? AND hash = ?", channel, name)
     return bytes(row[0]) if row else None
 
 
 def load_replaced(tx: Transaction, channel: int, request: int) -> bytes | None:
-    row = tx.row("SELECT body FROM replaced WHERE place = ?", make_place(channel, request))
+    row = tx.row("SELECT body FROM main.replaced WHERE place = ?", make_place(channel, request))
     return bytes(row[0]) if row else None
 
 
 def replace_manifest(tx: Transaction, channel: int, number: int, body: bytes) -> None:
-    tx.run("UPDATE manifest SET body = ? WHERE place = ?", body, make_place(channel, number))
+    tx.run("UPDATE main.manifest SET body = ? WHERE place = ?", body, make_place(channel, number))
 
 
 def load_manifests(
@@ -701,7 +701,7 @@ def load_manifests(
 ) -> list[bytes]:
     """Return the manifests of a channel after a request and up to another, newest first; the last few, or all."""
     rows = tx.rows(
-        "SELECT body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC"
+        "SELECT body FROM main.manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC"
         + (f" LIMIT {limit}" if limit is not None else ""),
         make_place(channel, after + 1),
         make_place(channel, until),
@@ -713,7 +713,7 @@ def load_unanswered(tx: Transaction, channel: int, number: int | None = None) ->
     """Return an unanswered request by its number; by default the last stored one, with its number."""
     low, high = (FIRST_UNANSWERED + 1, SEQ_MASK) if number is None else (number, number)
     row = tx.row(
-        "SELECT place, body FROM manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
+        "SELECT place, body FROM main.manifest WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
         make_place(channel, low),
         make_place(channel, high),
     )
@@ -723,7 +723,7 @@ def load_unanswered(tx: Transaction, channel: int, number: int | None = None) ->
 def next_unanswered_row(tx: Transaction, channel: int) -> int:
     """Return the next free row number for unanswered requests."""
     low, high = make_place(channel, FIRST_UNANSWERED + 1), make_place(channel, SEQ_MASK)
-    row = tx.row("SELECT max(place) FROM shown WHERE place BETWEEN ? AND ?", low, high)
+    row = tx.row("SELECT max(place) FROM main.shown WHERE place BETWEEN ? AND ?", low, high)
     return (row[0] & SEQ_MASK) + 1 if row and row[0] is not None else FIRST_UNANSWERED + 1
 
 
@@ -736,7 +736,7 @@ def _checked_body(body: bytes) -> bytes:
 
 def save_attempt(tx: Transaction, number: int, attempt: OpenAttempt) -> None:
     """Store the attempt of a channel."""
-    tx.send("UPDATE channel SET attempt = ? WHERE number = ?", _encode_attempt(attempt), number)
+    tx.send("UPDATE main.channel SET attempt = ? WHERE number = ?", _encode_attempt(attempt), number)
 
 
 def save_attempt_if_unchanged(
@@ -746,7 +746,7 @@ def save_attempt_if_unchanged(
 
     Returns False if that is not the case.
     """
-    sql = "UPDATE channel SET attempt = ? WHERE number = ? AND version = ? AND (attempt IS NULL OR attempt = ?)"
+    sql = "UPDATE main.channel SET attempt = ? WHERE number = ? AND version = ? AND (attempt IS NULL OR attempt = ?)"
     before = b"" if seen is None else _encode_attempt(seen)
     return bool(number) and store.try_write_statement(sql, _encode_attempt(attempt), number, version, before)
 
@@ -756,7 +756,7 @@ def save_failure(tx: Transaction, number: int, token: str, error: str, stored_as
 
     It is unknown how much of it a session received, so the attempt stays open.
     """
-    row = tx.row(f"SELECT attempt FROM channel WHERE number = ?{tx.dialect.row_lock}", number)
+    row = tx.row(f"SELECT attempt FROM main.channel WHERE number = ?{tx.dialect.row_lock}", number)
     attempt = decode_attempt(row[0]) if row else None
     if attempt is not None and attempt.token == token:
         save_attempt(tx, number, replace(attempt, error=error, kept=stored_as))
@@ -779,7 +779,7 @@ def load_channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel
 def load_encoded_channels(tx: Transaction, conversation: str) -> list[tuple[int, Channel, bytes, bytes | None]]:
     """Return number, name, and encoded state and attempt of all channels of a conversation."""
     rows = tx.rows(
-        "SELECT number, agent, provider, model, directory, state, attempt FROM channel WHERE conversation = ?"
+        "SELECT number, agent, provider, model, directory, state, attempt FROM main.channel WHERE conversation = ?"
         " ORDER BY number",
         conversation,
     )
@@ -791,7 +791,7 @@ def recover_counters(tx: Transaction, channel: int) -> ChannelState:
 
     def last(table: str) -> int:
         low, high = make_place(channel, 0), make_place(channel, FIRST_UNANSWERED)
-        row = tx.row(f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+        row = tx.row(f"SELECT max(place) FROM main.{table} WHERE place BETWEEN ? AND ?", low, high)
         return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
     requests = last("manifest")
@@ -831,10 +831,10 @@ def is_message_lost(tx: Transaction, branch: int, identity: bytes, at: BranchTip
         return False
     if branch == at.branch and seq >= at.seq:
         return seq > at.seq or at.id != identity
-    row = tx.row("SELECT id FROM message WHERE place = ?", make_place(branch, seq))
+    row = tx.row("SELECT id FROM main.message WHERE place = ?", make_place(branch, seq))
     if row is None:  # on a parent of the branch
         for parent, _, _ in split_by_branch(load_lineage(tx, branch), seq - 1, seq):
-            row = tx.row("SELECT id FROM message WHERE place = ?", make_place(parent, seq))
+            row = tx.row("SELECT id FROM main.message WHERE place = ?", make_place(parent, seq))
     return row is None or to_id(row[0]) != identity
 
 
@@ -849,7 +849,7 @@ def has_lost_messages(tx: Transaction, rows: Iterable[LedgerRow]) -> bool:
     places = list({item.place for row in rows for item in row.items if item.place})
     for start in range(0, len(places), PLACES_PER_QUERY):
         some = places[start : start + PLACES_PER_QUERY]
-        found = tx.row(f"SELECT count(*) FROM message WHERE place IN ({', '.join('?' * len(some))})", *some)
+        found = tx.row(f"SELECT count(*) FROM main.message WHERE place IN ({', '.join('?' * len(some))})", *some)
         if found is None or found[0] < len(some):
             return True
     return False
@@ -865,7 +865,7 @@ def check_bases(tx: Transaction, at: BranchTip) -> None:
     lineage = load_lineage(tx, at.branch)
     for (branch, base), (parent, _) in pairwise(lineage):
         row = tx.row(
-            "SELECT m.id, b.base_id FROM branch b JOIN message m ON m.place = ? WHERE b.number = ?",
+            "SELECT m.id, b.base_id FROM main.branch b JOIN main.message m ON m.place = ? WHERE b.number = ?",
             make_place(parent, base),
             branch,
         )
@@ -906,7 +906,7 @@ LATEST_PER_BATCH = 64
 """Number of messages of people that are read at a time."""
 MAX_LEADING = 8
 FOLLOWING = (
-    "SELECT m.place, m.id, m.body FROM channel h, conversation c, message m"
+    "SELECT m.place, m.id, m.body FROM main.channel h, main.conversation c, main.message m"
     " WHERE h.number = ? AND h.version = ? AND h.attempt IS NULL AND c.number = ? AND c.branch = ? AND c.revision = ?"
     f" AND m.place >= ? AND m.place <= ? ORDER BY m.place LIMIT {BLOCK_SIZE}"
 )
@@ -1278,7 +1278,7 @@ def _opening(
             break
     for branch, first, last in before if ended or standing.answered else ():
         row = tx.row(
-            "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
+            "SELECT place, body FROM main.message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
             " ORDER BY place LIMIT 1",
             make_place(branch, first),
             make_place(branch, last),
@@ -1299,7 +1299,7 @@ def _last_reply(
     """
     contains = "position(? in body)" if tx.dialect.name == "postgres" else "instr(body, ?)"
     sql = (  # the first comparison excludes most rows: all other roles sort after "assistant"
-        "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body < ? AND body >= ?"
+        "SELECT place, body FROM main.message WHERE place BETWEEN ? AND ? AND body < ? AND body >= ?"
         f" AND NOT (body >= ? AND body < ?) AND {contains} = 0 AND ({contains} = 0 OR {contains} > 0)"
         f" ORDER BY place DESC LIMIT {REPLIES_PER_BATCH}"
     )
@@ -1329,7 +1329,7 @@ def load_latest(tx: Transaction, at: BranchTip, after: int, upto: int, role: str
     found: dict[int, Message] = {}
     for branch, first, last in reversed([*split_by_branch(load_lineage(tx, at.branch), after, upto)]):
         rows = tx.rows(
-            "SELECT place, body FROM message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
+            "SELECT place, body FROM main.message WHERE place BETWEEN ? AND ? AND body >= ? AND body < ?"
             f" ORDER BY place DESC LIMIT {LATEST_PER_BATCH - len(found)}",
             make_place(branch, first),
             make_place(branch, last),
@@ -1348,7 +1348,7 @@ def _between(tx: Transaction, at: BranchTip, after: int, upto: int) -> list[tupl
     if upto <= after:
         return []
     rows = tx.rows(
-        "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
+        "SELECT place, body FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place",
         make_place(at.branch, after + 1),
         make_place(at.branch, upto),
     )
@@ -1357,7 +1357,7 @@ def _between(tx: Transaction, at: BranchTip, after: int, upto: int) -> list[tupl
             row
             for branch, first, last in split_by_branch(load_lineage(tx, at.branch), after, upto)
             for row in tx.rows(
-                "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
+                "SELECT place, body FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place",
                 make_place(branch, first),
                 make_place(branch, last),
             )
@@ -1371,7 +1371,7 @@ def load_messages_by_place(tx: Transaction, places: Iterable[int]) -> dict[int, 
     for start in range(0, len(wanted), BLOCK_SIZE):
         some = wanted[start : start + BLOCK_SIZE]
         marks = ", ".join("?" * len(some))
-        rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some)
+        rows = tx.rows(f"SELECT place, body FROM main.message WHERE place IN ({marks})", *some)
         found |= dict(decode_message_rows(tx, rows))
     return found
 

@@ -1397,7 +1397,7 @@ class ContextLoader:
             names = list_blob_names([*messages.values(), *also])
             blobs: dict[str, bytes] = {}
             for name in names:
-                row = tx.row("SELECT data FROM blob WHERE name = ?", name)
+                row = tx.row("SELECT data FROM main.blob WHERE name = ?", name)
                 if row is not None:
                     blobs[name] = bytes(row[0])
             return FetchedMessages(messages, blobs)

@@ -15,8 +15,8 @@ from contextc.store.message_log import SEQ_MASK, make_place, to_id, update_last_
 from contextc.store.transaction_engine import Row, Transaction
 
 DEPTH_BYTES = 4
-COLUMNS = "SELECT b.number, b.tree, b.parent, b.base_seq, b.base_id, b.conversation, m.place FROM branch b"
-BASE = " LEFT JOIN message m ON m.place = b.parent * 4294967296 + b.base_seq AND m.id = b.base_id"
+COLUMNS = "SELECT b.number, b.tree, b.parent, b.base_seq, b.base_id, b.conversation, m.place FROM main.branch b"
+BASE = " LEFT JOIN main.message m ON m.place = b.parent * 4294967296 + b.base_seq AND m.id = b.base_id"
 
 
 class BranchRow(NamedTuple):
@@ -97,7 +97,7 @@ def _with_actual_base(tx: Transaction, branch: BranchRow) -> BranchRow:
     """Return the branch with the parent and the base that its messages show, as far as they show them."""
     seq = int.from_bytes(branch.base_id[:DEPTH_BYTES])
     row = tx.row(
-        "SELECT b.number FROM branch b JOIN message m ON m.place = b.number * 4294967296 + ?"
+        "SELECT b.number FROM main.branch b JOIN main.message m ON m.place = b.number * 4294967296 + ?"
         " WHERE b.tree = ? AND b.number < ? AND m.id = ?",
         seq,
         branch.tree,
@@ -107,7 +107,7 @@ def _with_actual_base(tx: Transaction, branch: BranchRow) -> BranchRow:
     if row is not None:
         return branch._replace(parent=row[0], base=seq)
     low, high = make_place(branch.number, 1), make_place(branch.number, SEQ_MASK)
-    first = tx.row("SELECT min(place) FROM message WHERE place BETWEEN ? AND ?", low, high)
+    first = tx.row("SELECT min(place) FROM main.message WHERE place BETWEEN ? AND ?", low, high)
     bases = [branch.base, *[(where & SEQ_MASK) - 1 for where in first or () if where is not None]]
     return branch._replace(base=max(0, min(bases)))
 
@@ -136,7 +136,9 @@ def load_current_branches(tx: Transaction, table: Iterable[BranchRow]) -> dict[s
     for branch in branches.values():
         if branch.conversation is not None:
             own.setdefault(branch.conversation, []).append(branch)
-    rows = {str(name): (tree, branch) for name, tree, branch in tx.rows("SELECT name, tree, branch FROM conversation")}
+    rows = {
+        str(name): (tree, branch) for name, tree, branch in tx.rows("SELECT name, tree, branch FROM main.conversation")
+    }
     return {name: _current_branch(name, rows.get(name), own.get(name, []), branches) for name in sorted({*rows, *own})}
 
 
@@ -148,8 +150,8 @@ def repair_current_branch(tx: Transaction, name: str, branches: Iterable[BranchR
     if not current.branch:
         raise StoreCorrupt(f"{current.fault.text} It {current.fault.would}.")
     tx.run(
-        "INSERT INTO conversation (name, tree, branch, created) SELECT ?, ?, ?, created FROM branch WHERE number = ?"
-        " ON CONFLICT (name) DO UPDATE SET tree = excluded.tree, branch = excluded.branch,"
+        "INSERT INTO main.conversation (name, tree, branch, created) SELECT ?, ?, ?, created FROM main.branch"
+        " WHERE number = ? ON CONFLICT (name) DO UPDATE SET tree = excluded.tree, branch = excluded.branch,"
         " revision = conversation.revision + 1",
         name,
         current.tree,
@@ -162,15 +164,15 @@ def repair_current_branch(tx: Transaction, name: str, branches: Iterable[BranchR
 
 def conversations_with_running_turn(tx: Transaction) -> set[str]:
     """Return the conversations with a running turn. A turn whose process died counts as ended."""
-    held = {tuple(row) for row in tx.rows("SELECT conversation, agent, number FROM lease WHERE holder <> ''")}
+    held = {tuple(row) for row in tx.rows("SELECT conversation, agent, number FROM main.lease WHERE holder <> ''")}
     return {name for name, _, _ in held.difference(find_dead_turns(tx))} if held else set()
 
 
 def find_lost_messages(tx: Transaction) -> Iterator[Finding]:
     """Return findings for messages on missing branches."""
     rows = tx.rows(
-        "SELECT place / 4294967296, count(*) FROM message WHERE place / 4294967296 NOT IN (SELECT number FROM branch)"
-        " GROUP BY place / 4294967296 ORDER BY 1"
+        "SELECT place / 4294967296, count(*) FROM main.message WHERE place / 4294967296 NOT IN (SELECT number"
+        " FROM main.branch) GROUP BY place / 4294967296 ORDER BY 1"
     )
     for number, count in rows:
         yield Finding(

@@ -79,7 +79,7 @@ class BlobCheck:
 
 def fetch_blob(tx: Transaction, name: str) -> object:
     """Return the stored value of a blob, of any type; None if it does not exist."""
-    row = tx.row("SELECT data FROM blob WHERE name = ?", name)
+    row = tx.row("SELECT data FROM main.blob WHERE name = ?", name)
     return None if row is None else row[0]
 
 
@@ -103,7 +103,7 @@ def _load_raw_rows(tx: Transaction, start: int, stop: int) -> list[RawRow]:
     return [
         (where, to_id(identity), body)
         for where, identity, body in tx.rows(
-            "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", start, stop
+            "SELECT place, id, body FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place", start, stop
         )
     ]
 
@@ -360,14 +360,14 @@ def check_chain(tx: Transaction, branches: dict[int, BranchRow], number: int) ->
 def last_seq(tx: Transaction, branch: BranchRow) -> int:
     """Return the seq of the last message of a branch; if it has none of its own, the seq it starts after."""
     low, high = make_place(branch.number, 0), make_place(branch.number, SEQ_MASK)
-    row = tx.row("SELECT max(place) FROM message WHERE place BETWEEN ? AND ?", low, high)
+    row = tx.row("SELECT max(place) FROM main.message WHERE place BETWEEN ? AND ?", low, high)
     return row[0] & SEQ_MASK if row is not None and row[0] is not None else branch.base
 
 
 def context_starts(tx: Transaction, branch: int, after: int = 0) -> list[int]:
     """Return the seqs of a branch after which the context was cleared."""
     low, high = make_place(branch, after), make_place(branch, SEQ_MASK)
-    rows = tx.rows("SELECT place FROM edge WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    rows = tx.rows("SELECT place FROM main.edge WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     return [where & SEQ_MASK for (where,) in rows]
 
 
@@ -403,7 +403,7 @@ def base_problem(branch: BranchRow) -> ChainProblem | None:
 
 def _locate_message(tx: Transaction, branches: dict[int, BranchRow], number: int, seq: int) -> MessageLocation:
     for branch, _, _ in split_by_branch(branch_lineage(branches, number), seq - 1, seq):
-        row = tx.row("SELECT id FROM message WHERE place = ?", make_place(branch, seq))
+        row = tx.row("SELECT id FROM main.message WHERE place = ?", make_place(branch, seq))
         if row is not None:
             return MessageLocation(branch, seq, to_id(row[0]))
     root = branches.get(branches[number].tree)

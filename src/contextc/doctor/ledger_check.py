@@ -46,7 +46,9 @@ def check_ledgers(store: Store, conversation: str | None = None) -> Iterator[Fin
     names = (
         [conversation]
         if conversation is not None
-        else store.read(lambda tx: [str(name) for (name,) in tx.rows("SELECT name FROM conversation ORDER BY name")])
+        else store.read(
+            lambda tx: [str(name) for (name,) in tx.rows("SELECT name FROM main.conversation ORDER BY name")]
+        )
     )
     for name in names:
         yield from store.read(lambda tx, name=name: list(_ledger_findings(tx, name)))
@@ -84,7 +86,7 @@ def repair_ledgers(tx: Transaction, name: str) -> list[str]:
         ledger.replace_state(tx, number, state, close_attempt=bool(error))
         done.append(f"The next request of {channel} sends the whole context.")
     for anchor in _lost_summaries(tx, name):
-        tx.run("DELETE FROM overlay WHERE anchor = ?", anchor)
+        tx.run("DELETE FROM main.overlay WHERE anchor = ?", anchor)
         done.append(f"Deleted the summary up to message {anchor & SEQ_MASK}.")
     return done
 
@@ -112,9 +114,9 @@ def _damaged_channels(tx: Transaction, name: str) -> list[DamagedChannel]:
 
 def _lost_summaries(tx: Transaction, name: str) -> list[int]:
     rows = tx.rows(
-        "SELECT o.anchor, o.body, m.id FROM overlay o JOIN conversation c ON c.tree = o.tree"
-        " JOIN branch b ON b.number = o.anchor / 4294967296 AND b.conversation = c.name"
-        " LEFT JOIN message m ON m.place = o.anchor WHERE c.name = ? ORDER BY o.anchor",
+        "SELECT o.anchor, o.body, m.id FROM main.overlay o JOIN main.conversation c ON c.tree = o.tree"
+        " JOIN main.branch b ON b.number = o.anchor / 4294967296 AND b.conversation = c.name"
+        " LEFT JOIN main.message m ON m.place = o.anchor WHERE c.name = ? ORDER BY o.anchor",
         name,
     )
     return [anchor for anchor, body, identity in rows if is_summary_lost(body, identity)]
@@ -142,8 +144,9 @@ def check_observed(store: Store, conversation: str | None = None) -> Iterator[Fi
 def _load_observed_channels(tx: Transaction) -> list[tuple[int, Channel]]:
     """Return the channels with observed requests, whose manifests are compressed."""
     rows = tx.rows(
-        "SELECT h.number, h.conversation, h.agent, h.provider, h.model, h.directory FROM channel h WHERE EXISTS"
-        " (SELECT 1 FROM manifest m WHERE m.place BETWEEN h.number * 4294967296 AND h.number * 4294967296 + 4294967295"
+        "SELECT h.number, h.conversation, h.agent, h.provider, h.model, h.directory FROM main.channel h WHERE EXISTS"
+        " (SELECT 1 FROM main.manifest m"
+        " WHERE m.place BETWEEN h.number * 4294967296 AND h.number * 4294967296 + 4294967295"
         " AND substr(m.body, 1, 1) = ?) ORDER BY h.number",
         PACKED,
     )
@@ -195,10 +198,12 @@ def _find_credentials(
     tx: Transaction, number: int, channel: Channel, rows: Mapping[int, StoredRow]
 ) -> Iterator[Finding]:
     names: set[str] = set()
-    for (head,) in tx.rows("SELECT body FROM head WHERE channel = ?", number):
+    for (head,) in tx.rows("SELECT body FROM main.head WHERE channel = ?", number):
         names.update(find_credential_fields(bytes(head)))
     for (whole,) in tx.rows(
-        "SELECT body FROM replaced WHERE place BETWEEN ? AND ?", make_place(number, 0), make_place(number, SEQ_MASK)
+        "SELECT body FROM main.replaced WHERE place BETWEEN ? AND ?",
+        make_place(number, 0),
+        make_place(number, SEQ_MASK),
     ):
         names.update(find_credential_fields(bytes(whole)))
     for row in rows.values():

@@ -102,7 +102,7 @@ def _unchanged(name: str, error: Exception) -> RepairResult:
 
 def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) -> RepairResult:
     message_log.lock_tree(tx, name)
-    tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", name)
+    tx.row(f"SELECT 1 FROM main.conversation WHERE name = ?{tx.dialect.row_lock}", name)
     if name in conversations_with_running_turn(tx):
         text = "A turn is running in it, so nothing was changed. Repair it when the turn has ended."
         return RepairResult(conversation=name, outcome="left", text=text)
@@ -124,7 +124,7 @@ def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) ->
     found = check_chain(tx, branches, here.branch)
     if may_branch and found.base is not None:
         begun[here.branch] = ChainRewriter(tx, name, branches, found).write(here).branch
-        sql = "UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?"
+        sql = "UPDATE main.conversation SET branch = ?, revision = revision + 1 WHERE name = ?"
         tx.run(sql, begun[here.branch], name)
         message_log.update_last_active(tx, name)
     answers = here.branch in begun or any(finding.healing == "append" for finding in findings)
@@ -140,7 +140,7 @@ def _repair_conversation(tx: Transaction, name: str, findings: list[Finding]) ->
 
 def _load_head(tx: Transaction, name: str) -> tuple[BranchTip, dict[int, BranchRow]]:
     """Return the head of a conversation, and the branches of its tree as `load_branches` verified them."""
-    row = tx.row("SELECT number, tree, branch, revision FROM conversation WHERE name = ?", name)
+    row = tx.row("SELECT number, tree, branch, revision FROM main.conversation WHERE name = ?", name)
     if row is None:
         raise UnknownConversation(name)
     number, tree, branch, revision = row
@@ -229,18 +229,18 @@ class ChainRewriter:
         edges = context_starts(tx, line)
         for edge in edges:
             if edge <= base.seq:
-                tx.run("INSERT INTO edge (place) VALUES (?)", make_place(number, edge))
+                tx.run("INSERT INTO main.edge (place) VALUES (?)", make_place(number, edge))
         edges = [edge for edge in edges if edge > base.seq]
         at = BranchTip(here.conversation, self.tree, number, here.revision, base.seq, base.id)
         self.marker = make_marker(tx, line)
         at = self._append(at, list(self._moved_results(base.seq)), 0)
         for row in chain_rows(tx, self.branches, line, base.seq, self.check.end):
             while edges and edges[0] < row.seq:
-                tx.run("INSERT INTO edge (place) VALUES (?) ON CONFLICT DO NOTHING", make_place(number, at.seq))
+                tx.run("INSERT INTO main.edge (place) VALUES (?) ON CONFLICT DO NOTHING", make_place(number, at.seq))
                 edges.pop(0)
             at = self._append(at, [*self._copies(row), *self._moved_results(row.seq)], row.place)
         if edges:
-            tx.run("INSERT INTO edge (place) VALUES (?) ON CONFLICT DO NOTHING", make_place(number, at.seq))
+            tx.run("INSERT INTO main.edge (place) VALUES (?) ON CONFLICT DO NOTHING", make_place(number, at.seq))
         return at
 
     def _append(self, at: BranchTip, messages: list[Message], old: int) -> BranchTip:
@@ -257,7 +257,7 @@ class ChainRewriter:
             )
             new = make_place(at.branch, stored.seq)
             if message.redacted:
-                self.tx.run("UPDATE message SET redacted = 1 WHERE place = ?", new)
+                self.tx.run("UPDATE main.message SET redacted = 1 WHERE place = ?", new)
             if order == 0 and old:
                 self._move_references(old, new)
             at = BranchTip(at.conversation, at.tree, at.branch, at.revision, stored.seq, bytes.fromhex(stored.id))
@@ -265,8 +265,8 @@ class ChainRewriter:
 
     def _move_references(self, old: int, new: int) -> None:
         tx = self.tx
-        tx.run("INSERT INTO pin (place) SELECT ? FROM pin WHERE place = ?", new, old)
-        tx.run("UPDATE append_key SET place = ? WHERE conversation = ? AND place = ?", new, self.conversation, old)
+        tx.run("INSERT INTO main.pin (place) SELECT ? FROM main.pin WHERE place = ?", new, old)
+        tx.run("UPDATE main.append_key SET place = ? WHERE conversation = ? AND place = ?", new, self.conversation, old)
 
     def _copies(self, row: ChainRow) -> Iterator[Message]:
         """Return the messages of the new branch for one message of the old branch."""
@@ -366,7 +366,7 @@ def make_marker(tx: Transaction, branch: int) -> JSONObject:
 def repaired_branches(tx: Transaction, branches: dict[int, BranchRow]) -> Iterator[int]:
     """Return the branches that were repaired in their current state: another branch holds their messages."""
     for branch in branches.values():
-        row = tx.row("SELECT body FROM message WHERE place = ?", make_place(branch.number, branch.base + 1))
+        row = tx.row("SELECT body FROM main.message WHERE place = ?", make_place(branch.number, branch.base + 1))
         note = _note_of(row[0]) if row is not None else {}
         old = note.get("branch")
         if isinstance(old, int) and old in branches and note.get("tip") == load_branch_end(tx, old)[1].hex():

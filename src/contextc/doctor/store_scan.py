@@ -91,7 +91,7 @@ class _Progress:
     def __init__(self, store: Store, table: list[BranchRow], whole: bool, progress: Progress | None) -> None:
         self._progress, self._done, self._total = progress, 0, 0
         if progress is not None and whole:
-            self._total = store.read(lambda tx: (tx.row("SELECT count(*) FROM message") or (0,))[0])
+            self._total = store.read(lambda tx: (tx.row("SELECT count(*) FROM main.message") or (0,))[0])
         elif progress is not None:
             self._total = sum(store.read(lambda tx: [max(0, last_seq(tx, each) - each.base) for each in table]))
 
@@ -336,7 +336,7 @@ def find_file_damage(store: Store) -> Iterator[Finding]:
 def conversation_names(store: Store) -> list[str]:
     """Return the names of all conversations, also of damaged ones. Empty if the names cannot be read."""
     try:
-        rows = store.read(lambda tx: tx.rows("SELECT name FROM conversation ORDER BY name"))
+        rows = store.read(lambda tx: tx.rows("SELECT name FROM main.conversation ORDER BY name"))
     except StoreCorrupt:
         return []
     return [str(name) for (name,) in rows]

@@ -230,7 +230,7 @@ def decode_messages_at(tx: Transaction, places: Sequence[int], kind: type[T]) ->
     for start in range(0, len(places), BLOCK_SIZE):
         some = places[start : start + BLOCK_SIZE]
         marks = ", ".join("?" * len(some))
-        for where, body in tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *some):
+        for where, body in tx.rows(f"SELECT place, body FROM main.message WHERE place IN ({marks})", *some):
             with suppress(*DECODE_ERRORS):
                 found[where] = decoder.decode(body)
     return found
@@ -725,7 +725,7 @@ def _load_messages(tx: Transaction, places: Sequence[int]) -> list[Message]:
     if not places:
         return []
     marks = ", ".join("?" * len(places))
-    rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({marks})", *places)
+    rows = tx.rows(f"SELECT place, body FROM main.message WHERE place IN ({marks})", *places)
     found = dict(decode_message_rows(tx, [(where, bytes(body)) for where, body in rows]))
     return [found[where] for where in places if where in found]
 

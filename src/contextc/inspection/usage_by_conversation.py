@@ -86,14 +86,14 @@ _turn_from_json = msgspec.json.Decoder(TurnRecord).decode
 def load_conversation_states(tx: Transaction) -> list[ConversationState]:
     """Return all conversations of a store, with a fixed number of queries that read no messages and no requests."""
     versions: dict[str, tuple[int, int]] = {}
-    for name, number, version in tx.rows("SELECT conversation, number, version FROM channel"):
+    for name, number, version in tx.rows("SELECT conversation, number, version FROM main.channel"):
         total, last = versions.get(name, (0, 0))
         versions[name] = total + version, max(last, number)
     rows = tx.rows(
         "SELECT c.number, c.name, c.branch, c.created, c.spoken, o.client, COALESCE(o.kind, ''),"
-        " (SELECT max(place) FROM event"
+        " (SELECT max(place) FROM main.event"
         " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295), c.revision, c.title"
-        " FROM conversation c LEFT JOIN observed_conversation o ON o.conversation = c.number"
+        " FROM main.conversation c LEFT JOIN main.observed_conversation o ON o.conversation = c.number"
     )
     return [
         ConversationState(
@@ -128,12 +128,12 @@ def load_usage(tx: Transaction, conversations: Sequence[ConversationState]) -> d
     channels = {
         number: Channel(*name)
         for number, *name in tx.rows(
-            f"SELECT number, conversation, agent, provider, model FROM channel WHERE conversation IN ({marks})",
+            f"SELECT number, conversation, agent, provider, model FROM main.channel WHERE conversation IN ({marks})",
             *numbers,
         )
     }
     rows = tx.rows(
-        "SELECT m.place, m.body FROM channel h JOIN manifest m"
+        "SELECT m.place, m.body FROM main.channel h JOIN main.manifest m"
         " ON m.place BETWEEN h.number * 4294967296 AND h.number * 4294967296 + 1073741824"
         f" WHERE h.conversation IN ({marks})",
         *numbers,
@@ -255,7 +255,7 @@ def _load_steps_and_turns(
 def _load_records(tx: Transaction, table: str, numbers: Sequence[int]) -> Iterable[tuple[int, bytes]]:
     marks = ", ".join("?" * len(numbers))
     rows = tx.rows(
-        f"SELECT r.place, r.body FROM conversation c JOIN {table} r"
+        f"SELECT r.place, r.body FROM main.conversation c JOIN main.{table} r"
         " ON r.place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295"
         f" WHERE c.number IN ({marks}) ORDER BY r.place",
         *numbers,

@@ -146,7 +146,9 @@ def _load_header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[B
     ranges = _branch_ranges(tx, conversation)
     lists = [
         TodosLine(agent=agent, todos=tuple(turn_records.load_todos(tx, conversation, agent)))
-        for (agent,) in tx.rows("SELECT DISTINCT agent FROM todo WHERE conversation = ? ORDER BY agent", conversation)
+        for (agent,) in tx.rows(
+            "SELECT DISTINCT agent FROM main.todo WHERE conversation = ? ORDER BY agent", conversation
+        )
     ]
     lines = tuple(
         BranchLine(
@@ -173,14 +175,14 @@ def _load_header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[B
 def _marked_seqs(tx: Transaction, table: str, range_: BranchRange) -> tuple[int, ...]:
     """Return the seqs of a branch that a table lists."""
     low, high = message_log.make_place(range_.number, 0), message_log.make_place(range_.number, range_.until)
-    rows = tx.rows(f"SELECT place FROM {table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    rows = tx.rows(f"SELECT place FROM main.{table} WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     return tuple(row[0] & message_log.SEQ_MASK for row in rows)
 
 
 def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
     """Return the branches of a conversation and their parents, oldest first."""
     found: dict[int, BranchRange] = {}
-    own = tx.rows("SELECT number, parent, base_seq FROM branch WHERE conversation = ?", conversation)
+    own = tx.rows("SELECT number, parent, base_seq FROM main.branch WHERE conversation = ?", conversation)
     for number, parent, base in own:
         found[number] = BranchRange(number, parent, base, message_log.load_branch_end(tx, number)[0], True)
     below = [(parent, base) for _, parent, base in own]
@@ -188,7 +190,7 @@ def _branch_ranges(tx: Transaction, conversation: str) -> list[BranchRange]:
         number, upto = below.pop()
         if number is None or (number in found and (found[number].own or found[number].until >= upto)):
             continue
-        row = tx.row("SELECT parent, base_seq FROM branch WHERE number = ?", number)
+        row = tx.row("SELECT parent, base_seq FROM main.branch WHERE number = ?", number)
         if row is None or (row[0] is not None and row[0] >= number):
             raise StoreCorrupt(
                 f"Branch {number}, the parent of other branches, is missing or has an invalid parent. {DOCTOR_HINT}"
@@ -202,7 +204,7 @@ def _load_lines(tx: Transaction, conversation: str, reach: BranchRange, after: i
     low, high = message_log.make_place(reach.number, after + 1), message_log.make_place(reach.number, upto)
     keys = dict(
         tx.rows(
-            "SELECT place, key FROM append_key WHERE conversation = ? AND place BETWEEN ? AND ?",
+            "SELECT place, key FROM main.append_key WHERE conversation = ? AND place BETWEEN ? AND ?",
             conversation,
             low,
             high,
@@ -373,10 +375,10 @@ class _JSONLImport:
         return branches
 
     def _write(self, tx: Transaction) -> Conversation:
-        if tx.row("SELECT 1 FROM conversation WHERE name = ?", self.name):
+        if tx.row("SELECT 1 FROM main.conversation WHERE name = ?", self.name):
             raise ConversationExists(self.name)
         numbers = self._write_branches(tx)
-        tree = tx.row("SELECT tree FROM conversation WHERE name = ?", self.name)
+        tree = tx.row("SELECT tree FROM main.conversation WHERE name = ?", self.name)
         assert tree is not None, "it was created above"
         blobs: dict[str, bytes] = {}
         batch: list[tuple[int, Message]] = []
@@ -393,7 +395,10 @@ class _JSONLImport:
                     message_log.save_blobs(tx, self.name, place, used)
                 if line.key is not None:
                     tx.run(
-                        "INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", self.name, line.key, place
+                        "INSERT INTO main.append_key (conversation, key, place) VALUES (?, ?, ?)",
+                        self.name,
+                        line.key,
+                        place,
                     )
                 if len(batch) == CHUNK:
                     done += self._write_messages(tx, tree[0], batch)
@@ -428,27 +433,27 @@ class _JSONLImport:
                     base_id=bytes.fromhex(base),
                 )
             if not branch.own:
-                tx.run("UPDATE branch SET conversation = NULL WHERE number = ?", numbers[branch.number])
+                tx.run("UPDATE main.branch SET conversation = NULL WHERE number = ?", numbers[branch.number])
             for edge in branch.edges:
-                tx.run("INSERT INTO edge (place) VALUES (?)", message_log.make_place(numbers[branch.number], edge))
+                tx.run("INSERT INTO main.edge (place) VALUES (?)", message_log.make_place(numbers[branch.number], edge))
             for pin in branch.pins:
-                tx.run("INSERT INTO pin (place) VALUES (?)", message_log.make_place(numbers[branch.number], pin))
-        tx.run("UPDATE conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
+                tx.run("INSERT INTO main.pin (place) VALUES (?)", message_log.make_place(numbers[branch.number], pin))
+        tx.run("UPDATE main.conversation SET branch = ? WHERE name = ?", numbers[self.header.branch], self.name)
         if any(branch.pins for branch in self.header.branches):  # at revision 0, readers skip the pins
-            tx.run("UPDATE conversation SET revision = revision + 1 WHERE name = ?", self.name)
+            tx.run("UPDATE main.conversation SET revision = revision + 1 WHERE name = ?", self.name)
         return numbers
 
     @staticmethod
     def _write_messages(tx: Transaction, tree: int, batch: list[tuple[int, Message]]) -> int:
         tx.run_many(
-            "INSERT INTO message (place, id, time, redacted, body) VALUES (?, ?, ?, ?, ?)",
+            "INSERT INTO main.message (place, id, time, redacted, body) VALUES (?, ?, ?, ?, ?)",
             [
                 (place, bytes.fromhex(message.id), message.time, int(message.redacted), encode_message(message))
                 for place, message in batch
             ],
         )
         tx.run_many(
-            "INSERT INTO early_uid (tree, uid, place) VALUES (?, ?, ?)",
+            "INSERT INTO main.early_uid (tree, uid, place) VALUES (?, ?, ?)",
             [(tree, message.uid, place) for place, message in batch],
         )
         count = len(batch)

@@ -134,7 +134,7 @@ def _find_redacted(tx: Transaction, lines: Mapping[int, tuple[list[Message], lis
             place
             for branch in sorted(branches)
             for (place,) in tx.rows(
-                "SELECT place FROM message WHERE place BETWEEN ? AND ? AND redacted <> 0",
+                "SELECT place FROM main.message WHERE place BETWEEN ? AND ? AND redacted <> 0",
                 make_place(branch, 0),
                 make_place(branch, SEQ_MASK),
             )

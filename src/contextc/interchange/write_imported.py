@@ -143,7 +143,9 @@ class StoredTree:
                     waiting.append((each, way))
 
     def _load(self, tx: Transaction, tree: int) -> None:
-        rows = tx.rows("SELECT number, parent, base_seq, conversation FROM branch WHERE tree = ? ORDER BY number", tree)
+        rows = tx.rows(
+            "SELECT number, parent, base_seq, conversation FROM main.branch WHERE tree = ? ORDER BY number", tree
+        )
         table = {number: (parent, base, owner) for number, parent, base, owner in rows}
         upto = {number: SEQ_MASK for number, (_, _, owner) in table.items() if owner == self.name}
         for number in sorted(table, reverse=True):
@@ -183,7 +185,7 @@ class StoredTree:
     ) -> StoredNode:
         low, high = message_log.make_place(number, 0), message_log.make_place(number, upto)
         for where, identity, body in tx.rows(
-            "SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high
+            "SELECT place, id, body FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place", low, high
         ):
             message = _decode_or_none(body)
             node = self._put(node, StoredNode(where >> SEQ_BITS, where & SEQ_MASK, bytes(identity), message, node))
@@ -342,9 +344,9 @@ class PrefixIndex:
         first: dict[str, Message] = {}
         found: dict[bytes, list[str]] = {}
         for name, place, body in tx.rows(
-            "SELECT c.name, m.place, m.body FROM conversation c"
-            " JOIN branch b ON b.conversation = c.name AND b.tree = c.tree AND b.base_seq < 2"
-            " JOIN message m ON m.place BETWEEN b.number * 4294967296 + 1 AND b.number * 4294967296 + 2"
+            "SELECT c.name, m.place, m.body FROM main.conversation c"
+            " JOIN main.branch b ON b.conversation = c.name AND b.tree = c.tree AND b.base_seq < 2"
+            " JOIN main.message m ON m.place BETWEEN b.number * 4294967296 + 1 AND b.number * 4294967296 + 2"
             " ORDER BY m.place"
         ):
             try:
@@ -514,7 +516,9 @@ def _is_free_name(tx: Transaction, name: str) -> bool:
 def _may_have_origin(tx: Transaction, name: str, origin: Origin) -> bool:
     """Return True if a conversation may have this origin: it names the same one, or none."""
     row = tx.row(
-        "SELECT m.body FROM conversation c JOIN message m ON m.place = c.tree * 4294967296 + 1 WHERE c.name = ?", name
+        "SELECT m.body FROM main.conversation c JOIN main.message m ON m.place = c.tree * 4294967296 + 1"
+        " WHERE c.name = ?",
+        name,
     )
     try:
         known = read_origin(decode_message(row[0])) if row is not None else None
@@ -681,7 +685,7 @@ class _ImportTarget:
         """Raise Conflict if a turn is running: it has exclusive access to the conversation."""
         left = f"expires - {tx.dialect.now}"
         for agent, number, holder, seconds in tx.rows(
-            f"SELECT agent, number, holder, {left} FROM lease WHERE conversation = ? AND holder <> ''", self.name
+            f"SELECT agent, number, holder, {left} FROM main.lease WHERE conversation = ? AND holder <> ''", self.name
         ):
             if not may_take((self.name, agent, number), holder, seconds, holds_none, requested=False):
                 raise Conflict(

@@ -851,7 +851,7 @@ def load_counts(tx: Transaction, tokenizer: str, hashes: Sequence[bytes]) -> dic
         some = hashes[start : start + HASHES_PER_QUERY]
         marks = ", ".join("?" * len(some))
         rows = tx.rows(
-            f"SELECT hash, tokens FROM token_count WHERE tokenizer = ? AND hash IN ({marks})", tokenizer, *some
+            f"SELECT hash, tokens FROM main.token_count WHERE tokenizer = ? AND hash IN ({marks})", tokenizer, *some
         )
         found.update((bytes(name), tokens) for name, tokens in rows)
     return found
@@ -861,14 +861,14 @@ def save_counts(tx: Transaction, tokenizer: str, counts: Mapping[bytes, int]) ->
     """Store counts. Existing ones are not changed."""
     if counts:
         tx.run_many(
-            "INSERT INTO token_count (hash, tokenizer, tokens) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            "INSERT INTO main.token_count (hash, tokenizer, tokens) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
             [(name, tokenizer, tokens) for name, tokens in counts.items()],
         )
 
 
 def load_calibration(tx: Transaction, model: str) -> Calibration:
     """Return the stored calibration of a model, or the default one."""
-    rows = tx.rows("SELECT factor, samples FROM calibration WHERE model = ?", model)
+    rows = tx.rows("SELECT factor, samples FROM main.calibration WHERE model = ?", model)
     return Calibration(*rows[0]) if rows else Calibration()
 
 
@@ -879,14 +879,16 @@ def save_calibration(tx: Transaction, model: str, calibration: Calibration, *, i
     for others that use the model.
     """
     learned = calibration.factor, calibration.samples
-    if is_stored or tx.rows("SELECT 1 FROM calibration WHERE model = ?", model):
+    if is_stored or tx.rows("SELECT 1 FROM main.calibration WHERE model = ?", model):
         tx.send(
-            "UPDATE calibration SET factor = ?, samples = ? WHERE model IN"
-            f" (SELECT model FROM calibration WHERE model = ?{tx.dialect.skip_locked})",
+            "UPDATE main.calibration SET factor = ?, samples = ? WHERE model IN"
+            f" (SELECT model FROM main.calibration WHERE model = ?{tx.dialect.skip_locked})",
             *learned,
             model,
         )
     else:
         tx.send(
-            "INSERT INTO calibration (model, factor, samples) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", model, *learned
+            "INSERT INTO main.calibration (model, factor, samples) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+            model,
+            *learned,
         )

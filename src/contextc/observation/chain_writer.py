@@ -143,7 +143,7 @@ def place_messages(
 def find_repaired(tx: Transaction, at: BranchTip) -> tuple[int, str] | None:
     """Return the branch that the current branch is a repaired copy of, and its end; None if it is none."""
     row = tx.row(
-        "SELECT m.body FROM branch b JOIN message m ON m.place = b.number * 4294967296 + b.base_seq + 1"
+        "SELECT m.body FROM main.branch b JOIN main.message m ON m.place = b.number * 4294967296 + b.base_seq + 1"
         " WHERE b.number = ?",
         at.branch,
     )
@@ -157,7 +157,7 @@ def find_repaired(tx: Transaction, at: BranchTip) -> tuple[int, str] | None:
 
 def is_copy(tx: Transaction, place: int) -> bool:
     """Return True if a message is a copy that a repair has made."""
-    row = tx.row("SELECT body FROM message WHERE place = ?", place)
+    row = tx.row("SELECT body FROM main.message WHERE place = ?", place)
     try:
         message = decode_message(row[0]) if row is not None else None
     except DECODE_ERRORS:
@@ -192,5 +192,5 @@ def is_on_branch(tx: Transaction, at: BranchTip, place: int) -> bool:
 
 
 def _is_leased(tx: Transaction, name: str) -> bool:
-    sql = f"SELECT 1 FROM lease WHERE conversation = ? AND holder <> '' AND expires > {tx.dialect.now}"
+    sql = f"SELECT 1 FROM main.lease WHERE conversation = ? AND holder <> '' AND expires > {tx.dialect.now}"
     return tx.row(sql, name) is not None

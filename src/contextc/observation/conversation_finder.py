@@ -93,7 +93,8 @@ def find_known_beginnings(tx: Transaction, keys: Sequence[bytes], group: str) ->
         stored = [content_key(each, group) for each in keys[start:end]]
         marks = ", ".join("?" * len(stored))
         known = {
-            bytes(key) for (key,) in tx.rows(f"SELECT DISTINCT key FROM observed_key WHERE key IN ({marks})", *stored)
+            bytes(key)
+            for (key,) in tx.rows(f"SELECT DISTINCT key FROM main.observed_key WHERE key IN ({marks})", *stored)
         }
         for index in range(end - 1, start - 1, -1):
             if stored[index - start] in known:
@@ -108,8 +109,8 @@ def find_by_key(tx: Transaction, key: bytes, model: str = "") -> list[tuple[int,
     return [
         (number, name, place)
         for place, number, name in tx.rows(
-            "SELECT k.place, k.conversation, c.name FROM observed_key k JOIN conversation c"
-            " ON c.number = k.conversation LEFT JOIN channel h ON h.number = k.place / 4294967296 WHERE k.key = ?"
+            "SELECT k.place, k.conversation, c.name FROM main.observed_key k JOIN main.conversation c"
+            " ON c.number = k.conversation LEFT JOIN main.channel h ON h.number = k.place / 4294967296 WHERE k.key = ?"
             f" ORDER BY CASE WHEN h.model = ? THEN 0 ELSE 1 END, k.place DESC LIMIT {MAX_CANDIDATES}",
             key,
             model,
@@ -118,12 +119,12 @@ def find_by_key(tx: Transaction, key: bytes, model: str = "") -> list[tuple[int,
 
 
 def has_key(tx: Transaction, key: bytes, conversation: int) -> bool:
-    return tx.row("SELECT 1 FROM observed_key WHERE key = ? AND conversation = ?", key, conversation) is not None
+    return tx.row("SELECT 1 FROM main.observed_key WHERE key = ? AND conversation = ?", key, conversation) is not None
 
 
 def save_key(tx: Transaction, key: bytes, place: int, conversation: int) -> None:
     tx.run(
-        "INSERT INTO observed_key (key, place, conversation) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO main.observed_key (key, place, conversation) VALUES (?, ?, ?) ON CONFLICT DO NOTHING",
         key,
         place,
         conversation,
@@ -132,8 +133,8 @@ def save_key(tx: Transaction, key: bytes, place: int, conversation: int) -> None
 
 def find_exchange(tx: Transaction, key: bytes) -> tuple[Channel, RequestRecord] | None:
     """Return the recorded request of an exchange with a key."""
-    for (place,) in tx.rows("SELECT place FROM observed_key WHERE key = ?", key):
-        sql = "SELECT conversation, agent, provider, model FROM channel WHERE number = ?"
+    for (place,) in tx.rows("SELECT place FROM main.observed_key WHERE key = ?", key):
+        sql = "SELECT conversation, agent, provider, model FROM main.channel WHERE number = ?"
         row, record = tx.row(sql, place >> SEQ_BITS), load_record(tx, place)
         if row is not None and record is not None:
             return Channel(*row), record
@@ -143,8 +144,8 @@ def find_exchange(tx: Transaction, key: bytes) -> tuple[Channel, RequestRecord] 
 def session_threads(tx: Transaction, session: str) -> list[KnownThread]:
     """Return the conversations of a client's session, oldest first."""
     rows = tx.rows(
-        "SELECT o.conversation, c.name, o.agent, o.kind FROM observed_conversation o"
-        " JOIN conversation c ON c.number = o.conversation WHERE o.session = ? ORDER BY o.conversation",
+        "SELECT o.conversation, c.name, o.agent, o.kind FROM main.observed_conversation o"
+        " JOIN main.conversation c ON c.number = o.conversation WHERE o.session = ? ORDER BY o.conversation",
         session,
     )
     return [KnownThread(*row) for row in rows]
@@ -152,7 +153,7 @@ def session_threads(tx: Transaction, session: str) -> list[KnownThread]:
 
 def save_thread(tx: Transaction, number: int, client: str, session: str, agent: str, match: ConversationMatch) -> None:
     tx.run(
-        "INSERT INTO observed_conversation (conversation, client, session, agent, kind, parent, parent_place)"
+        "INSERT INTO main.observed_conversation (conversation, client, session, agent, kind, parent, parent_place)"
         " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (conversation) DO UPDATE SET parent = excluded.parent,"
         " parent_place = excluded.parent_place WHERE observed_conversation.parent = 0 AND excluded.parent > 0",
         number,
@@ -168,7 +169,7 @@ def save_thread(tx: Transaction, number: int, client: str, session: str, agent: 
 def last_request(tx: Transaction, conversation: str) -> int:
     """Return the place of the last request of a conversation; 0 if it has none."""
     row = tx.row(
-        "SELECT max(m.place) FROM channel c JOIN manifest m ON m.place BETWEEN c.number * 4294967296 AND"
+        "SELECT max(m.place) FROM main.channel c JOIN main.manifest m ON m.place BETWEEN c.number * 4294967296 AND"
         " c.number * 4294967296 + 1073741824 WHERE c.conversation = ?",
         conversation,
     )
@@ -176,7 +177,7 @@ def last_request(tx: Transaction, conversation: str) -> int:
 
 
 def load_record(tx: Transaction, place: int) -> RequestRecord | None:
-    row = tx.row("SELECT body FROM manifest WHERE place = ?", place)
+    row = tx.row("SELECT body FROM main.manifest WHERE place = ?", place)
     return record_from_json(unpack_record(bytes(row[0]))) if row else None
 
 
@@ -184,7 +185,7 @@ def last_of_channel(tx: Transaction, place: int) -> int:
     """Return the number of the last request on the channel of a request."""
     channel = place >> SEQ_BITS
     row = tx.row(
-        "SELECT max(place) FROM manifest WHERE place BETWEEN ? AND ?",
+        "SELECT max(place) FROM main.manifest WHERE place BETWEEN ? AND ?",
         channel << SEQ_BITS,
         (channel << SEQ_BITS) + (1 << 30),
     )
@@ -218,9 +219,9 @@ def has_own_content(tx: Transaction, name: str, at: BranchTip) -> bool:
     if has_key(tx, mark, at.conversation):
         return True
     low, high = make_place(at.conversation, 0), make_place(at.conversation, SEQ_MASK)
-    if tx.row("SELECT 1 FROM turn WHERE place BETWEEN ? AND ?", low, high) is not None:
+    if tx.row("SELECT 1 FROM main.turn WHERE place BETWEEN ? AND ?", low, high) is not None:
         return True
-    if tx.row("SELECT 1 FROM observed_conversation WHERE conversation = ?", at.conversation) is None:
+    if tx.row("SELECT 1 FROM main.observed_conversation WHERE conversation = ?", at.conversation) is None:
         return at.seq > 0
     now = make_place(at.branch, at.seq)
     for number, _, state, _ in ledger.load_channels(tx, name):
@@ -230,12 +231,14 @@ def has_own_content(tx: Transaction, name: str, at: BranchTip) -> bool:
             if record is not None and record.observed is not None:
                 return False
     observed = load_observed_places(tx, name)
-    branches = tx.rows("SELECT number FROM branch WHERE conversation = ?", name)
+    branches = tx.rows("SELECT number FROM main.branch WHERE conversation = ?", name)
     if observed is not None and all(
         place in observed or is_copy(tx, place)
         for (branch,) in branches
         for (place,) in tx.rows(
-            "SELECT place FROM message WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, SEQ_MASK)
+            "SELECT place FROM main.message WHERE place BETWEEN ? AND ?",
+            make_place(branch, 0),
+            make_place(branch, SEQ_MASK),
         )
     ):
         return False
@@ -265,7 +268,7 @@ def load_observed_places(tx: Transaction, conversation: str) -> set[int] | None:
 def link_waiting(tx: Transaction, session: str, parent: int, place: int) -> None:
     """Link side requests that came before the first request of their session's main conversation."""
     tx.run(
-        "UPDATE observed_conversation SET parent = ?, parent_place = ? WHERE session = ? AND parent = 0"
+        "UPDATE main.observed_conversation SET parent = ?, parent_place = ? WHERE session = ? AND parent = 0"
         " AND kind <> 'main'",
         parent,
         place,
@@ -397,7 +400,7 @@ class ConversationFinder:
             at = find_tip(tx, linked, True)
             if at is not None and not has_own_content(tx, linked, at):
                 return linked, None, at
-        row = tx.row("SELECT kind FROM observed_conversation WHERE conversation = ?", own.conversation)
+        row = tx.row("SELECT kind FROM main.observed_conversation WHERE conversation = ?", own.conversation)
         self._linked = key
         match = ConversationMatch("", row[0] if row else "main", own.conversation, place or last_request(tx, name))
         return self._new_name(tx, f"{name}-observed"), match, None
@@ -486,7 +489,7 @@ class ConversationFinder:
         ):
             return main.name, None, 0  # the client rewrote its history
         if main is not None and not is_side and self._is_first_real(tx, main):
-            tx.run("UPDATE observed_conversation SET kind = 'side' WHERE conversation = ?", main.number)
+            tx.run("UPDATE main.observed_conversation SET kind = 'side' WHERE conversation = ?", main.number)
             self._waiting = session
             return self._new_name(tx, base), ConversationMatch(), 0
         if is_side or not given.json.get("tools"):
@@ -560,7 +563,7 @@ class ConversationFinder:
 
     def _has_same_request(self, tx: Transaction, place: int) -> bool:
         """Return True if the last request of a channel has the same model, system prompt and tools."""
-        row = tx.row("SELECT model, state FROM channel WHERE number = ?", place >> SEQ_BITS)
+        row = tx.row("SELECT model, state FROM main.channel WHERE number = ?", place >> SEQ_BITS)
         if row is None or row[0] != self.given.model:
             return False
         head = state_from_json(bytes(row[1])).head
@@ -579,7 +582,7 @@ class ConversationFinder:
         )
 
     def _number_of(self, tx: Transaction, name: str) -> int:
-        row = tx.row("SELECT number FROM conversation WHERE name = ?", name)
+        row = tx.row("SELECT number FROM main.conversation WHERE name = ?", name)
         return row[0] if row else 0
 
     def _last_of(self, tx: Transaction, thread: KnownThread | None) -> tuple[int, int]:

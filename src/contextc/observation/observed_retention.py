@@ -20,7 +20,7 @@ from contextc.store.transaction_engine import Transaction
 Progress = Callable[[int, int], None]
 BATCH = 50
 OBSERVED_TREES = (
-    "SELECT c.tree FROM conversation c JOIN observed_conversation o ON o.conversation = c.number"
+    "SELECT c.tree FROM main.conversation c JOIN main.observed_conversation o ON o.conversation = c.number"
     f" WHERE substr(o.session, 1, {len(IMPORTED)}) <> '{IMPORTED}'"
 )
 LEDGER_SIZES = {"shown": "length(t.items) + length(t.wire)", "manifest": "length(t.body)", "replaced": "length(t.body)"}
@@ -109,9 +109,9 @@ def _load_trees(tx: Transaction) -> list[_Tree]:
     """Return the trees of observed conversations. Those with a conversation that was not observed are left out."""
     owners = tx.rows(
         "SELECT c.tree, c.number, c.created, coalesce(o.parent, 0), o.conversation IS NULL"
-        " OR EXISTS (SELECT 1 FROM turn t WHERE t.place BETWEEN c.number * 4294967296"
+        " OR EXISTS (SELECT 1 FROM main.turn t WHERE t.place BETWEEN c.number * 4294967296"
         " AND c.number * 4294967296 + 4294967295)"
-        f" FROM conversation c LEFT JOIN observed_conversation o ON o.conversation = c.number"
+        f" FROM main.conversation c LEFT JOIN main.observed_conversation o ON o.conversation = c.number"
         f" WHERE c.tree IN ({OBSERVED_TREES}) ORDER BY c.number"
     )
     own = {tree for tree, *_, is_own in owners if is_own}
@@ -124,7 +124,7 @@ def _load_trees(tx: Transaction) -> list[_Tree]:
         times.setdefault(tree, created)
     sizes = dict.fromkeys(groups, 0)
     for tree, size, last in tx.rows(
-        "SELECT b.tree, sum(length(m.body)), max(m.time) FROM branch b JOIN message m ON m.place BETWEEN"
+        "SELECT b.tree, sum(length(m.body)), max(m.time) FROM main.branch b JOIN main.message m ON m.place BETWEEN"
         " b.number * 4294967296 AND b.number * 4294967296 + 4294967295"
         f" WHERE b.tree IN ({OBSERVED_TREES}) GROUP BY b.tree"
     ):
@@ -135,27 +135,27 @@ def _load_trees(tx: Transaction) -> list[_Tree]:
 
 
 def _load_ledger_sizes(tx: Transaction) -> list[tuple[int, int]]:
-    channels = "FROM channel h JOIN conversation v ON v.name = h.conversation JOIN"
+    channels = "FROM main.channel h JOIN main.conversation v ON v.name = h.conversation JOIN"
     found: list[tuple[int, int]] = []
     for table, size in LEDGER_SIZES.items():
         found += tx.rows(
-            f"SELECT v.tree, sum({size}) {channels} {table} t ON t.place BETWEEN h.number * 4294967296"
+            f"SELECT v.tree, sum({size}) {channels} main.{table} t ON t.place BETWEEN h.number * 4294967296"
             f" AND h.number * 4294967296 + 4294967295 WHERE v.tree IN ({OBSERVED_TREES}) GROUP BY v.tree"
         )
     found += tx.rows(
-        f"SELECT v.tree, sum(length(t.body)) {channels} head t ON t.channel = h.number"
+        f"SELECT v.tree, sum(length(t.body)) {channels} main.head t ON t.channel = h.number"
         f" WHERE v.tree IN ({OBSERVED_TREES}) GROUP BY v.tree"
     )
     return found + tx.rows(
-        "SELECT u.tree, sum(length(d.data)) FROM (SELECT DISTINCT b.tree, s.name FROM branch b JOIN blob_use s"
-        " ON s.place BETWEEN b.number * 4294967296 AND b.number * 4294967296 + 4294967295"
-        f" WHERE b.tree IN ({OBSERVED_TREES})) u JOIN blob d ON d.name = u.name GROUP BY u.tree"
+        "SELECT u.tree, sum(length(d.data)) FROM (SELECT DISTINCT b.tree, s.name FROM main.branch b"
+        " JOIN main.blob_use s ON s.place BETWEEN b.number * 4294967296 AND b.number * 4294967296 + 4294967295"
+        f" WHERE b.tree IN ({OBSERVED_TREES})) u JOIN main.blob d ON d.name = u.name GROUP BY u.tree"
     )
 
 
 def _load_owners(tx: Transaction, tree: int) -> dict[str, int]:
     """Return the numbers of the conversations of a tree by name."""
-    return dict(tx.rows("SELECT name, number FROM conversation WHERE tree = ? ORDER BY number", tree))
+    return dict(tx.rows("SELECT name, number FROM main.conversation WHERE tree = ? ORDER BY number", tree))
 
 
 def _is_only_observed(tx: Transaction, tree: int, owners: Mapping[str, int]) -> bool:
@@ -163,7 +163,7 @@ def _is_only_observed(tx: Transaction, tree: int, owners: Mapping[str, int]) -> 
     lock_tree(tx, next(iter(owners)))
     marks = ", ".join("?" * len(owners))
     observed = tx.rows(
-        f"SELECT conversation FROM observed_conversation WHERE conversation IN ({marks})", *owners.values()
+        f"SELECT conversation FROM main.observed_conversation WHERE conversation IN ({marks})", *owners.values()
     )
     if len(observed) < len(owners) or any(_is_used(tx, name, number) for name, number in owners.items()):
         return False
@@ -173,24 +173,24 @@ def _is_only_observed(tx: Transaction, tree: int, owners: Mapping[str, int]) -> 
         if observed is None:
             return False
         places |= observed
-    branches = [number for (number,) in tx.rows("SELECT number FROM branch WHERE tree = ?", tree)]
+    branches = [number for (number,) in tx.rows("SELECT number FROM main.branch WHERE tree = ?", tree)]
     ranges = [(make_place(number, 0), make_place(number, SEQ_MASK)) for number in branches]
     stored = [
         place
         for low, high in ranges
-        for (place,) in tx.rows("SELECT place FROM message WHERE place BETWEEN ? AND ?", low, high)
+        for (place,) in tx.rows("SELECT place FROM main.message WHERE place BETWEEN ? AND ?", low, high)
     ]
-    pinned = any(tx.row("SELECT 1 FROM pin WHERE place BETWEEN ? AND ?", low, high) for low, high in ranges)
+    pinned = any(tx.row("SELECT 1 FROM main.pin WHERE place BETWEEN ? AND ?", low, high) for low, high in ranges)
     return not pinned and places.issuperset(stored)
 
 
 def _is_used(tx: Transaction, name: str, number: int) -> bool:
     """Return True if an executor wrote to a conversation or holds it, or if it has todos."""
     low, high = make_place(number, 0), make_place(number, SEQ_MASK)
-    lease = f"SELECT 1 FROM lease WHERE conversation = ? AND holder <> '' AND expires > {tx.dialect.now}"
+    lease = f"SELECT 1 FROM main.lease WHERE conversation = ? AND holder <> '' AND expires > {tx.dialect.now}"
     return (
-        tx.row("SELECT 1 FROM turn WHERE place BETWEEN ? AND ?", low, high) is not None
-        or tx.row("SELECT 1 FROM queue WHERE conversation = ?", number) is not None
-        or tx.row("SELECT 1 FROM todo WHERE conversation = ?", name) is not None
+        tx.row("SELECT 1 FROM main.turn WHERE place BETWEEN ? AND ?", low, high) is not None
+        or tx.row("SELECT 1 FROM main.queue WHERE conversation = ?", number) is not None
+        or tx.row("SELECT 1 FROM main.todo WHERE conversation = ?", name) is not None
         or tx.row(lease, name) is not None
     )

@@ -37,14 +37,14 @@ class RecordedRequests:
     def _load(self, tx: Transaction, before: _Position | None) -> tuple[_Position, list[ObservedRequest]]:
         rows = tx.rows(
             "SELECT h.number, h.conversation, h.agent, h.provider, h.model, h.directory,"
-            " (SELECT max(place) FROM manifest"
+            " (SELECT max(place) FROM main.manifest"
             " WHERE place BETWEEN h.number * 4294967296 AND h.number * 4294967296 + 4294967295)"
-            " FROM channel h WHERE h.conversation IN (SELECT name FROM conversation"
+            " FROM main.channel h WHERE h.conversation IN (SELECT name FROM main.conversation"
             f" ORDER BY spoken DESC, number DESC LIMIT {RECENT_CONVERSATIONS:d})"
         )
         last = {row[0]: (row[6] or 0) & SEQ_MASK for row in rows}
         if before is None:
-            newest = tx.row("SELECT max(number) FROM channel")
+            newest = tx.row("SELECT max(number) FROM main.channel")
             return _Position((newest[0] if newest else 0) or 0, last), []
         found: list[ObservedRequest] = []
         for number, *names, _ in rows:

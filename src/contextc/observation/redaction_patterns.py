@@ -212,13 +212,13 @@ def load_key(store: Store) -> bytes:
 
 
 def _read_key(tx: Transaction) -> bytes:
-    row = tx.row("SELECT key FROM redaction_key WHERE number = 1")
+    row = tx.row("SELECT key FROM main.redaction_key WHERE number = 1")
     return bytes(row[0]) if row else b""
 
 
 def _make_key(tx: Transaction) -> bytes:
     made = secrets.token_bytes(KEY_BYTES)
-    tx.run("INSERT INTO redaction_key (number, key) VALUES (1, ?) ON CONFLICT DO NOTHING", made)
+    tx.run("INSERT INTO main.redaction_key (number, key) VALUES (1, ?) ON CONFLICT DO NOTHING", made)
     return _read_key(tx)
 
 

@@ -60,12 +60,12 @@ class Approval(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 _approval_from_json = msgspec.json.Decoder(Approval).decode
-SELECT = "SELECT a.body, c.name FROM approval a JOIN conversation c ON c.number = a.conversation"
+SELECT = "SELECT a.body, c.name FROM main.approval a JOIN main.conversation c ON c.number = a.conversation"
 
 
 def insert_approvals(tx: Transaction, conversation: int, approvals: Sequence[Approval]) -> None:
     tx.run_many(
-        "INSERT INTO approval (id, conversation, turn, expires, body) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO main.approval (id, conversation, turn, expires, body) VALUES (?, ?, ?, ?, ?)",
         [(each.id, conversation, each.turn, each.expires, _encode(each)) for each in approvals],
     )
 
@@ -88,7 +88,7 @@ def load_pending(tx: Transaction, conversation: str | None = None) -> list[Appro
 def load_waiting_names(tx: Transaction) -> frozenset[str]:
     """Return the names of all conversations with a pending approval."""
     rows = tx.rows(
-        "SELECT DISTINCT c.name FROM approval a JOIN conversation c ON c.number = a.conversation"
+        "SELECT DISTINCT c.name FROM main.approval a JOIN main.conversation c ON c.number = a.conversation"
         " WHERE a.unused = 1 AND a.answered = 0"
     )
     return frozenset(name for (name,) in rows)
@@ -97,7 +97,7 @@ def load_waiting_names(tx: Transaction) -> frozenset[str]:
 def load_answered_turns(tx: Transaction) -> list[tuple[str, str, int]]:
     """Return the turns that wait although no approval of theirs is pending: conversation, agent and turn."""
     rows = tx.rows(
-        "SELECT conversation, turn, min(answered) FROM approval WHERE unused = 1 GROUP BY conversation, turn"
+        "SELECT conversation, turn, min(answered) FROM main.approval WHERE unused = 1 GROUP BY conversation, turn"
     )
     found: list[tuple[str, str, int]] = []
     for conversation, number, first in rows:
@@ -106,7 +106,7 @@ def load_answered_turns(tx: Transaction) -> list[tuple[str, str, int]]:
         except StoreCorrupt as error:
             log_warning(f"turn {number} of conversation {conversation} is left out: {error}")
             continue
-        name = tx.row("SELECT name FROM conversation WHERE number = ?", conversation)
+        name = tx.row("SELECT name FROM main.conversation WHERE number = ?", conversation)
         if first and name is not None and turn is not None and turn.state == "waiting":
             found.append((name[0], turn.agent, number))
     return found
@@ -191,12 +191,12 @@ def withdraw(tx: Transaction, conversation: int, turn: int, *, hosted_only: bool
 
 def redact_approvals(tx: Transaction, conversation: int, steps: Collection[tuple[object, object]] | None) -> None:
     """Remove what approvals quote of the messages of some steps (turn and index), or of all. Unreadable ones go."""
-    for number, body in tx.rows("SELECT number, body FROM approval WHERE conversation = ?", conversation):
+    for number, body in tx.rows("SELECT number, body FROM main.approval WHERE conversation = ?", conversation):
         try:
             each = decode_row(_approval_from_json, body, "Approval")
         except StoreCorrupt as error:
             log_warning(f"approval {number} is removed: {error}")
-            tx.run("DELETE FROM approval WHERE number = ?", number)
+            tx.run("DELETE FROM main.approval WHERE number = ?", number)
             continue
         is_theirs = steps is None or (each.turn, each.step) in steps
         if is_theirs and (each.arguments or each.reason or each.result):
@@ -205,11 +205,11 @@ def redact_approvals(tx: Transaction, conversation: int, steps: Collection[tuple
 
 def _load_locked(tx: Transaction, id: str) -> tuple[int, Approval | None]:
     """Lock the conversation of an approval. Return its number and the approval as it is now."""
-    row = tx.row("SELECT conversation FROM approval WHERE id = ?", id)
+    row = tx.row("SELECT conversation FROM main.approval WHERE id = ?", id)
     if row is None:
         return 0, None
     if tx.dialect.row_lock:
-        tx.row(f"SELECT 1 FROM conversation WHERE number = ?{tx.dialect.row_lock}", row[0])
+        tx.row(f"SELECT 1 FROM main.conversation WHERE number = ?{tx.dialect.row_lock}", row[0])
     found = _decoded(tx.rows(f"{SELECT} WHERE a.id = ?", id))
     return row[0], found[0] if found else None
 
@@ -243,7 +243,7 @@ MAX_REASON = 10_000
 def _update(tx: Transaction, approval: Approval) -> None:
     unused = approval.state != "withdrawn" and not approval.started
     tx.run(
-        "UPDATE approval SET answered = ?, unused = ?, body = ? WHERE id = ?",
+        "UPDATE main.approval SET answered = ?, unused = ?, body = ? WHERE id = ?",
         approval.answered,
         int(unused),
         _encode(approval),

@@ -53,7 +53,7 @@ from contextc.store.turn_records import delete_records as drop_turns
 
 def load_conversation(tx: Transaction, name: str) -> Conversation:
     at = load_tip(tx, name)
-    created = tx.row("SELECT created FROM conversation WHERE name = ?", name)
+    created = tx.row("SELECT created FROM main.conversation WHERE name = ?", name)
     return Conversation(
         name=name,
         root=load_root(tx, at.tree).hex(),
@@ -68,12 +68,13 @@ def load_conversation(tx: Transaction, name: str) -> Conversation:
 
 LIST_CONVERSATIONS = (
     "SELECT c.name, r.base_id, COALESCE(m.id, b.base_id), COALESCE(m.place, b.base_seq), c.branch, c.revision,"
-    " (SELECT max(place) FROM edge WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295),"
+    " (SELECT max(place) FROM main.edge"
+    " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295),"
     " c.created, m.place IS NULL OR m.place > c.branch * 4294967296 + b.base_seq"
-    " FROM conversation c"
-    " LEFT JOIN branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
-    " LEFT JOIN branch r ON r.number = c.tree"
-    " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+    " FROM main.conversation c"
+    " LEFT JOIN main.branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
+    " LEFT JOIN main.branch r ON r.number = c.tree"
+    " LEFT JOIN main.message m ON m.place = (SELECT max(place) FROM main.message"
     " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
     " ORDER BY c.name"
 )
@@ -108,14 +109,14 @@ def _conversation_from_row(tx: Transaction, row: Row) -> Conversation:
 
 def count_branches(tx: Transaction) -> dict[str, int]:
     """Return the number of branches of each conversation."""
-    sql = "SELECT conversation, count(*) FROM branch WHERE conversation IS NOT NULL GROUP BY conversation"
+    sql = "SELECT conversation, count(*) FROM main.branch WHERE conversation IS NOT NULL GROUP BY conversation"
     return {name: number for name, number in tx.rows(sql)}
 
 
 def list_branches(tx: Transaction, conversation: str) -> list[Branch]:
     at = load_tip(tx, conversation)
     rows = tx.rows(
-        "SELECT number, parent, base_seq, created FROM branch WHERE conversation = ? ORDER BY number", conversation
+        "SELECT number, parent, base_seq, created FROM main.branch WHERE conversation = ? ORDER BY number", conversation
     )
     ends = {number: load_branch_end(tx, number) for number, *_ in rows}
     return [
@@ -143,8 +144,9 @@ class OtherBranch(NamedTuple):
 
 LIST_BRANCHES = (
     "SELECT b.number, b.parent, b.base_seq,"
-    " (SELECT max(place) FROM edge WHERE place BETWEEN b.number * 4294967296 AND b.number * 4294967296 + 4294967295)"
-    " FROM branch b WHERE b.conversation = ? ORDER BY b.number DESC"
+    " (SELECT max(place) FROM main.edge"
+    " WHERE place BETWEEN b.number * 4294967296 AND b.number * 4294967296 + 4294967295)"
+    " FROM main.branch b WHERE b.conversation = ? ORDER BY b.number DESC"
 )
 
 
@@ -175,7 +177,7 @@ def list_other_branches(tx: Transaction, conversation: str, here: BranchTip) -> 
     wanted = [place for place in places.values() if place is not None]
     for start in range(0, len(wanted), MAX_READ):
         some = wanted[start : start + MAX_READ]
-        rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({', '.join('?' * len(some))})", *some)
+        rows = tx.rows(f"SELECT place, body FROM main.message WHERE place IN ({', '.join('?' * len(some))})", *some)
         found |= {place: None for place, _ in rows} | dict(decode_readable(decode_message, rows))
     return [
         OtherBranch(
@@ -210,7 +212,8 @@ def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conve
         line = spot.branch
     moment = now_ms()
     made = tx.run(
-        "INSERT INTO conversation (name, tree, branch, created, spoken) VALUES (?, ?, 0, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO main.conversation (name, tree, branch, created, spoken) VALUES (?, ?, 0, ?, ?)"
+        " ON CONFLICT DO NOTHING",
         name,
         here.tree,
         moment,
@@ -219,7 +222,7 @@ def fork(tx: Transaction, source: str, name: str, at: Reference | None) -> Conve
     if not made:
         raise ConversationExists(name)
     number = _create_branch_after(tx, name, here.tree, line, spot)
-    tx.run("UPDATE conversation SET branch = ? WHERE name = ?", number, name)
+    tx.run("UPDATE main.conversation SET branch = ? WHERE name = ?", number, name)
     copy_todos(tx, source, name)
     copy_trigger_states(tx, here.conversation, load_tip(tx, name).conversation)
     return load_conversation(tx, name)
@@ -301,7 +304,7 @@ def reset_context(tx: Transaction, conversation: str) -> Conversation:
     """Start the context after the last message. The history is kept."""
     here = load_tip(tx, conversation, lock=True)
     if here.seq > load_context_start(tx, here.branch, here.seq):
-        tx.run("INSERT INTO edge (place) VALUES (?)", make_place(here.branch, here.seq))
+        tx.run("INSERT INTO main.edge (place) VALUES (?)", make_place(here.branch, here.seq))
         _set_current_branch(tx, conversation, here.branch)
     return load_conversation(tx, conversation)
 
@@ -310,15 +313,15 @@ def delete_conversation(tx: Transaction, conversation: str) -> None:
     lock_tree(tx, conversation)
     here = load_tip(tx, conversation, lock=True)
     tx.run(
-        "DELETE FROM stream_delta WHERE uid IN (SELECT uid FROM stream WHERE conversation = ?)",
+        "DELETE FROM main.stream_delta WHERE uid IN (SELECT uid FROM main.stream WHERE conversation = ?)",
         conversation,
     )
     for table in ("stream", "lease", "append_key", "todo"):
-        tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
+        tx.run(f"DELETE FROM main.{table} WHERE conversation = ?", conversation)
     drop_turns(tx, here.conversation)
     delete_channels(tx, conversation)
-    tx.run("UPDATE branch SET conversation = NULL WHERE conversation = ?", conversation)
-    tx.run("DELETE FROM conversation WHERE name = ?", conversation)
+    tx.run("UPDATE main.branch SET conversation = NULL WHERE conversation = ?", conversation)
+    tx.run("DELETE FROM main.conversation WHERE name = ?", conversation)
     _drop_unused_branches(tx, here.tree)
 
 
@@ -327,17 +330,17 @@ def _drop_unused_branches(tx: Transaction, tree: int) -> None:
 
     From other branches without a conversation, remove the messages after the last fork.
     """
-    rows = tx.rows("SELECT number FROM branch WHERE tree = ? AND conversation IS NULL ORDER BY number DESC", tree)
+    rows = tx.rows("SELECT number FROM main.branch WHERE tree = ? AND conversation IS NULL ORDER BY number DESC", tree)
     for (number,) in rows:
-        needed = tx.row("SELECT max(base_seq) FROM branch WHERE parent = ?", number)
+        needed = tx.row("SELECT max(base_seq) FROM main.branch WHERE parent = ?", number)
         keep = needed[0] if needed and needed[0] is not None else -1
         low, high = make_place(number, keep + 1), make_place(number, SEQ_MASK)
         delete_unused_blobs(tx, low, high)
         for table in ("message", "early_uid", "edge", "append_key", "pin"):
-            tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+            tx.run(f"DELETE FROM main.{table} WHERE place BETWEEN ? AND ?", low, high)
         delete_summaries(tx, tree, lambda where, low=low, high=high: low <= where <= high)
         if keep < 0:
-            tx.run("DELETE FROM branch WHERE number = ?", number)
+            tx.run("DELETE FROM main.branch WHERE number = ?", number)
 
 
 def create_branch(tx: Transaction, conversation: str, here: BranchTip, at: Reference, *, is_current: bool) -> BranchTip:
@@ -384,7 +387,7 @@ def _create_branch_after(tx: Transaction, conversation: str, tree: int, line: in
     """Create a branch that begins after a message, with the context edges that branch `line` has up to there."""
     number = insert_branch(tx, conversation, tree=tree, parent=spot.branch, base_seq=spot.seq, base_id=spot.id)
     tx.run(
-        "INSERT INTO edge (place) SELECT place + ? FROM edge WHERE place BETWEEN ? AND ?",
+        "INSERT INTO main.edge (place) SELECT place + ? FROM main.edge WHERE place BETWEEN ? AND ?",
         make_place(number, 0) - make_place(line, 0),
         make_place(line, 0),
         make_place(line, spot.seq),
@@ -422,5 +425,5 @@ def find_unanswered(tx: Transaction, conversation: str, agent: str) -> int:
 
 
 def _set_current_branch(tx: Transaction, conversation: str, branch: int) -> None:
-    tx.run("UPDATE conversation SET branch = ?, revision = revision + 1 WHERE name = ?", branch, conversation)
+    tx.run("UPDATE main.conversation SET branch = ?, revision = revision + 1 WHERE name = ?", branch, conversation)
     update_last_active(tx, conversation)

@@ -66,8 +66,8 @@ def load_sources(tx: Transaction, numbers: Sequence[int]) -> dict[int, ObservedS
         return {}
     marks = ", ".join("?" * len(numbers))
     rows = tx.rows(
-        "SELECT o.conversation, o.client, o.kind, o.agent, coalesce(p.name, '') FROM observed_conversation o"
-        f" LEFT JOIN conversation p ON p.number = o.parent WHERE o.conversation IN ({marks})",
+        "SELECT o.conversation, o.client, o.kind, o.agent, coalesce(p.name, '') FROM main.observed_conversation o"
+        f" LEFT JOIN main.conversation p ON p.number = o.parent WHERE o.conversation IN ({marks})",
         *numbers,
     )
     return {
@@ -79,8 +79,8 @@ def load_sources(tx: Transaction, numbers: Sequence[int]) -> dict[int, ObservedS
 def load_all_sources(tx: Transaction) -> dict[str, ObservedSource]:
     """Return the sources of all observed conversations by name."""
     rows = tx.rows(
-        "SELECT c.name, o.client, o.kind, o.agent, coalesce(p.name, '') FROM observed_conversation o"
-        " JOIN conversation c ON c.number = o.conversation LEFT JOIN conversation p ON p.number = o.parent"
+        "SELECT c.name, o.client, o.kind, o.agent, coalesce(p.name, '') FROM main.observed_conversation o"
+        " JOIN main.conversation c ON c.number = o.conversation LEFT JOIN main.conversation p ON p.number = o.parent"
     )
     return {
         name: ObservedSource(client=client, kind=kind, agent=agent, parent=parent)
@@ -90,11 +90,13 @@ def load_all_sources(tx: Transaction) -> dict[str, ObservedSource]:
 
 def load_parent_request(tx: Transaction, number: int) -> ParentRequest | None:
     """Return the request that an observed conversation belongs to; None if there is none, or if it was deleted."""
-    row = tx.row("SELECT parent_place FROM observed_conversation WHERE conversation = ? AND parent_place > 0", number)
+    row = tx.row(
+        "SELECT parent_place FROM main.observed_conversation WHERE conversation = ? AND parent_place > 0", number
+    )
     if row is None:
         return None
     found = tx.row(
-        "SELECT conversation, agent, provider, model, directory FROM channel WHERE number = ?", row[0] >> SEQ_BITS
+        "SELECT conversation, agent, provider, model, directory FROM main.channel WHERE number = ?", row[0] >> SEQ_BITS
     )
     if found is None:
         return None
@@ -120,8 +122,8 @@ def load_thread_tree(tx: Transaction, number: int) -> list[ObservedThread]:
     """
     seen = {number}
     root = number
-    while (row := tx.row("SELECT parent FROM observed_conversation WHERE conversation = ?", root)) is not None:
-        if not row[0] or row[0] in seen or not tx.row("SELECT 1 FROM conversation WHERE number = ?", row[0]):
+    while (row := tx.row("SELECT parent FROM main.observed_conversation WHERE conversation = ?", root)) is not None:
+        if not row[0] or row[0] in seen or not tx.row("SELECT 1 FROM main.conversation WHERE number = ?", row[0]):
             break
         root = row[0]
         seen.add(root)
@@ -129,7 +131,8 @@ def load_thread_tree(tx: Transaction, number: int) -> list[ObservedThread]:
     while level:
         marks = ", ".join("?" * len(level))
         rows = tx.rows(
-            "SELECT o.conversation FROM observed_conversation o JOIN conversation c ON c.number = o.conversation"
+            "SELECT o.conversation FROM main.observed_conversation o"
+            " JOIN main.conversation c ON c.number = o.conversation"
             f" WHERE o.parent IN ({marks}) ORDER BY o.conversation",
             *level,
         )
@@ -138,7 +141,7 @@ def load_thread_tree(tx: Transaction, number: int) -> list[ObservedThread]:
         order += level
     sources = load_sources(tx, order)
     names: dict[int, str] = dict(
-        tx.rows(f"SELECT number, name FROM conversation WHERE number IN ({', '.join('?' * len(order))})", *order)
+        tx.rows(f"SELECT number, name FROM main.conversation WHERE number IN ({', '.join('?' * len(order))})", *order)
     )
     return [
         ObservedThread(
@@ -167,10 +170,10 @@ MAX_GIVEN_TITLE = 200
 SELECT_CONVERSATIONS = (
     "SELECT c.number, c.name, c.tree, c.branch, c.created, b.base_seq, c.spoken, m.place,"
     " COALESCE(m.time, p.time, 0), c.title"
-    " FROM conversation c JOIN branch b ON b.number = c.branch"
-    " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+    " FROM main.conversation c JOIN main.branch b ON b.number = c.branch"
+    " LEFT JOIN main.message m ON m.place = (SELECT max(place) FROM main.message"
     " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
-    " LEFT JOIN message p ON p.place = b.parent * 4294967296 + b.base_seq"
+    " LEFT JOIN main.message p ON p.place = b.parent * 4294967296 + b.base_seq"
 )
 LIST_ORDER = "ORDER BY c.spoken DESC, c.number DESC"
 
@@ -272,7 +275,7 @@ def load_overview(tx: Transaction, name: str) -> ConversationOverview:
 def set_title(tx: Transaction, name: str, title: str) -> ConversationOverview:
     """Set the title of a conversation, or remove it if it is empty. Raises `UnknownConversation`."""
     load_tip(tx, name, lock=True)
-    tx.run("UPDATE conversation SET title = ? WHERE name = ?", check_title(title), name)
+    tx.run("UPDATE main.conversation SET title = ? WHERE name = ?", check_title(title), name)
     return load_overview(tx, name)
 
 
@@ -290,7 +293,8 @@ def load_start_times(tx: Transaction) -> dict[str, int]:
     It may be older than the conversation in the store, as after an import.
     """
     rows = tx.rows(
-        "SELECT c.name, m.time FROM conversation c JOIN message m ON m.place = c.tree * 4294967296 + 1 WHERE m.time > 0"
+        "SELECT c.name, m.time FROM main.conversation c JOIN main.message m ON m.place = c.tree * 4294967296 + 1"
+        " WHERE m.time > 0"
     )
     return {name: time for name, time in rows}
 
@@ -327,7 +331,7 @@ def list_rows(tx: Transaction, after: PageCursor | None, limit: int) -> list[Con
 
 def list_names(tx: Transaction) -> list[str]:
     """Return the names of all conversations in list order."""
-    return [name for (name,) in tx.rows(f"SELECT name FROM conversation c {LIST_ORDER}")]
+    return [name for (name,) in tx.rows(f"SELECT name FROM main.conversation c {LIST_ORDER}")]
 
 
 def is_named(wanted: str, name: str, title: str) -> bool:
@@ -381,7 +385,7 @@ def load_branches(tx: Transaction, some: Iterable[ConversationRow]) -> list[Row]
     """Return the branches of the trees of some conversations: number, parent, base, conversation."""
     trees = sorted({each.tree for each in some})
     return tx.rows(
-        f"SELECT number, parent, base_seq, conversation FROM branch WHERE tree IN ({_placeholders(trees)})", *trees
+        f"SELECT number, parent, base_seq, conversation FROM main.branch WHERE tree IN ({_placeholders(trees)})", *trees
     )
 
 
@@ -409,7 +413,7 @@ def _titles(tx: Transaction, some: Sequence[ConversationRow], branches: Sequence
                 whose.setdefault(make_place(branch, seq), []).append(each.number)
     if not whose:
         return {}
-    rows = tx.rows(f"SELECT place, body FROM message WHERE place IN ({_placeholders(whose)})", *whose)
+    rows = tx.rows(f"SELECT place, body FROM main.message WHERE place IN ({_placeholders(whose)})", *whose)
     found: dict[int, str] = {}
     whole: dict[int, str] = {}
     for where, body in sorted(rows, key=lambda row: row[0] & SEQ_MASK):
@@ -429,7 +433,7 @@ def _running(tx: Transaction, some: Sequence[ConversationRow]) -> set[str]:
     """Return the names of conversations with a running turn, in any process."""
     names = [each.name for each in some]
     rows = tx.rows(
-        f"SELECT conversation FROM lease WHERE holder <> '' AND expires > {tx.dialect.now}"
+        f"SELECT conversation FROM main.lease WHERE holder <> '' AND expires > {tx.dialect.now}"
         f" AND conversation IN ({_placeholders(names)})",
         *names,
     )
@@ -440,7 +444,7 @@ def _models(tx: Transaction, some: Sequence[ConversationRow]) -> dict[int, str]:
     """Return provider and model of each conversation's last step, or else of its newest channel."""
     numbers = {each.name: each.number for each in some}
     rows = tx.rows(
-        f"SELECT conversation, provider, model FROM channel WHERE conversation IN ({_placeholders(numbers)}) "
+        f"SELECT conversation, provider, model FROM main.channel WHERE conversation IN ({_placeholders(numbers)}) "
         "ORDER BY number",
         *numbers,
     )
@@ -500,12 +504,12 @@ def load_states(tx: Transaction, limit: int = RECENT_CONVERSATIONS) -> States:
     """Return the states of recently active conversations: title, messages, branch, requests, running turns."""
     rows = tx.rows(
         "SELECT c.number, c.name, c.branch, c.revision, c.spoken, c.title,"
-        " (SELECT max(place) FROM message"
+        " (SELECT max(place) FROM main.message"
         " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295),"
-        " (SELECT sum(version) FROM channel h WHERE h.conversation = c.name),"
-        " (SELECT count(*) FROM lease l WHERE l.conversation = c.name AND l.holder <> ''"
+        " (SELECT sum(version) FROM main.channel h WHERE h.conversation = c.name),"
+        " (SELECT count(*) FROM main.lease l WHERE l.conversation = c.name AND l.holder <> ''"
         f" AND l.expires > {tx.dialect.now})"
-        f" FROM conversation c ORDER BY c.spoken DESC, c.number DESC LIMIT {limit:d}"
+        f" FROM main.conversation c ORDER BY c.spoken DESC, c.number DESC LIMIT {limit:d}"
     )
     return {row[0]: tuple(row[1:]) for row in rows}
 
@@ -557,7 +561,7 @@ def find_named(tx: Transaction, wanted: str, after: PageCursor | None, limit: in
         return [number for number, *_ in _scan_names(tx, wanted, after, limit)]
     which, values = after_cursor(after)
     order = f"{which} {LIST_ORDER} OFFSET {RECENT_NAMES - 1:d} LIMIT 1"
-    last = tx.row(f"SELECT c.spoken, c.number FROM conversation c {order}", *values)
+    last = tx.row(f"SELECT c.spoken, c.number FROM main.conversation c {order}", *values)
     found = _scan_names(tx, wanted, after, limit, recent=True)
     if last is not None and len(found) < limit:
         found += _scan_names(tx, wanted, PageCursor(*last), limit - len(found), indexed=True)
@@ -593,12 +597,14 @@ def _scan_names(
     found: list[Row] = []
     while len(found) < limit:
         which, place = after_cursor(after)
-        source = "conversation c"
+        source = "FROM main.conversation c"
         if recent:
-            inner = f"SELECT number, spoken, name, title FROM conversation c {which} {LIST_ORDER} LIMIT {RECENT_NAMES}"
-            source, which = f"({inner}) c", ""
+            inner = (
+                f"SELECT number, spoken, name, title FROM main.conversation c {which} {LIST_ORDER} LIMIT {RECENT_NAMES}"
+            )
+            source, which = f"FROM ({inner}) c", ""
         rows = tx.rows(
-            f"SELECT c.number, c.spoken, c.name, c.title FROM {source} {which or 'WHERE true'}{condition}"
+            f"SELECT c.number, c.spoken, c.name, c.title {source} {which or 'WHERE true'}{condition}"
             f" AND ({' OR '.join(tests)}) {LIST_ORDER} LIMIT {RECENT_NAMES if recent else NAMES_PER_QUERY:d}",
             *place,
             *values,
@@ -624,7 +630,7 @@ def _find_names_by_index(wanted: str) -> tuple[str, list[str]]:
     if triples:  # a name may have them in another form, such as ß for ss
         either.append(part.format("&&"))
         values.append(SEPARATOR.join(_folded_to()["ascii"]))
-    return f" AND c.number IN (SELECT n.number FROM conversation_name n WHERE {' OR '.join(either)})", values
+    return f" AND c.number IN (SELECT n.number FROM main.conversation_name n WHERE {' OR '.join(either)})", values
 
 
 def _triples(wanted: str) -> Sequence[str]:
@@ -856,7 +862,7 @@ def _search_conversation(
     return SearchProgress(hits, count, spent, read)
 
 
-SELECT_CHUNK = "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC"
+SELECT_CHUNK = "SELECT place, body FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place DESC"
 
 
 def _chunks(line: Lineage, upto: int) -> Iterator[tuple[int, int]]:

@@ -323,7 +323,7 @@ def file_reader(tx: Transaction) -> ReadFile:
     def read(media: Media) -> str | None:
         if not media.blob or not may_be_text(media):
             return None
-        row = tx.row("SELECT data FROM blob WHERE name = ?", media.blob)
+        row = tx.row("SELECT data FROM main.blob WHERE name = ?", media.blob)
         return read_text_file(media, bytes_or_none(row[0])) if row is not None else None
 
     return read
@@ -390,7 +390,7 @@ def _iter_bodies(tx: Transaction, branch: int, first: int, last: int) -> Iterato
     """Yield the rows of a branch, read in small groups."""
     for low in range(first, last + 1, 50):
         yield from tx.rows(
-            "SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place",
+            "SELECT place, body FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place",
             make_place(branch, low),
             make_place(branch, min(last, low + 49)),
         )
@@ -406,7 +406,7 @@ def _piece_terms(body: bytes, read_file: ReadFile) -> list[set[str]]:
 
 
 def _first_seq(tx: Transaction, branch: int) -> int:
-    row = tx.row("SELECT base_seq FROM branch WHERE number = ?", branch)
+    row = tx.row("SELECT base_seq FROM main.branch WHERE number = ?", branch)
     return (row[0] if row is not None else 0) + 1
 
 
@@ -415,7 +415,8 @@ def _load_progress(tx: Transaction, scope: Scope) -> dict[int, int]:
     branches = [branch for branch, _, _ in scope.ranges]
     if not branches:
         return {}
-    sql = f"SELECT branch, seq FROM search_progress WHERE branch IN ({', '.join('?' * len(branches))}) AND version = ?"
+    marks = ", ".join("?" * len(branches))
+    sql = f"SELECT branch, seq FROM main.search_progress WHERE branch IN ({marks}) AND version = ?"
     return dict(tx.rows(sql, *branches, TERMS_VERSION))
 
 
@@ -425,7 +426,7 @@ def _write_batch(tx: Transaction, conversation: str, batch: _Batch) -> None:
     here = find_tip(tx, conversation, False)
     if here is None or here.revision != batch.revision:
         return
-    known = tx.row("SELECT seq, version FROM search_progress WHERE branch = ?", batch.branch)
+    known = tx.row("SELECT seq, version FROM main.search_progress WHERE branch = ?", batch.branch)
     if known is not None and known[1] != TERMS_VERSION:
         _remove_all(tx, batch.branch)
         known = None
@@ -434,9 +435,9 @@ def _write_batch(tx: Transaction, conversation: str, batch: _Batch) -> None:
     rows = batch.rows
     if tx.dialect.name == "postgres":
         rows = [(key, " ".join([_lexeme(batch.branch, each) for each in terms.split(" ")])) for key, terms in rows]
-    tx.run_many("INSERT INTO search_term (rowid, terms) VALUES (?, ?)", rows)
+    tx.run_many("INSERT INTO main.search_term (rowid, terms) VALUES (?, ?)", rows)
     tx.run(
-        "INSERT INTO search_progress (branch, seq, version) VALUES (?, ?, ?)"
+        "INSERT INTO main.search_progress (branch, seq, version) VALUES (?, ?, ?)"
         " ON CONFLICT (branch) DO UPDATE SET seq = excluded.seq, version = excluded.version",
         batch.branch,
         batch.until,
@@ -448,11 +449,11 @@ def _remove_all(tx: Transaction, branch: int) -> None:
     """Remove a branch from the index; all branches if the database cannot remove one."""
     if tx.dialect.name == "postgres":
         low, high = make_place(branch, 0), make_place(branch, SEQ_MASK)
-        tx.run("DELETE FROM search_term WHERE rowid BETWEEN ? AND ?", low, high)
-        tx.run("DELETE FROM search_progress WHERE branch = ?", branch)
+        tx.run("DELETE FROM main.search_term WHERE rowid BETWEEN ? AND ?", low, high)
+        tx.run("DELETE FROM main.search_progress WHERE branch = ?", branch)
     else:
-        tx.run("INSERT INTO search_term (search_term) VALUES ('delete-all')")
-        tx.run("DELETE FROM search_progress")
+        tx.run("INSERT INTO main.search_term (search_term) VALUES ('delete-all')")
+        tx.run("DELETE FROM main.search_progress")
 
 
 def _lexeme(branch: int, term: str) -> str:
@@ -509,7 +510,7 @@ def _look_up(tx: Transaction, scope: Scope, done: dict[int, int], term: str, *, 
         else:
             query, test = f'"{term}"{"*" if is_prefix else ""}', "search_term MATCH ?"
         rows = tx.rows(
-            f"SELECT rowid FROM search_term WHERE {test} AND rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT ?",
+            f"SELECT rowid FROM main.search_term WHERE {test} AND rowid BETWEEN ? AND ? ORDER BY rowid DESC LIMIT ?",
             query,
             make_key(branch, first, 0),
             make_key(branch, last, MAX_PIECES - 1),
@@ -531,5 +532,5 @@ def _iter_unindexed(tx: Transaction, scope: Scope, done: dict[int, int]) -> Iter
 def load_messages_of_pieces(tx: Transaction, keys: Iterable[int]) -> dict[int, Message]:
     """Return the messages of pieces, by place. Those that cannot be read are left out."""
     places = sorted({split_key(key)[0] for key in keys})
-    rows = [row for place in places for row in tx.rows("SELECT place, body FROM message WHERE place = ?", place)]
+    rows = [row for place in places for row in tx.rows("SELECT place, body FROM main.message WHERE place = ?", place)]
     return dict(decode_readable(decode_message, rows))

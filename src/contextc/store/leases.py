@@ -187,7 +187,7 @@ def acquire(
         here, number = load_tip(tx, conversation, lock=True), number + 1
     number += 1
     tx.send(
-        "INSERT INTO lease (conversation, agent, number, holder, expires, branch, seq, request)"
+        "INSERT INTO main.lease (conversation, agent, number, holder, expires, branch, seq, request)"
         f" VALUES (?, ?, ?, ?, {tx.dialect.now} + ?, ?, ?, '')"
         " ON CONFLICT (conversation, agent) DO UPDATE SET number = excluded.number, holder = excluded.holder,"
         " expires = excluded.expires, branch = excluded.branch, seq = excluded.seq, request = excluded.request",
@@ -212,7 +212,7 @@ def load_lease(tx: Transaction, conversation: str, agent: str, *, lock: str = ""
 
 
 def _select_lease(tx: Transaction) -> str:
-    return f"SELECT number, holder, expires - {tx.dialect.now} FROM lease WHERE conversation = ? AND agent = ?"
+    return f"SELECT number, holder, expires - {tx.dialect.now} FROM main.lease WHERE conversation = ? AND agent = ?"
 
 
 def check_lease(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int]:
@@ -260,10 +260,10 @@ def renew_and_find_requests(tx: Transaction, held: Iterable[Lease]) -> RenewedLe
     transaction has locked is renewed the next time. A released one stays released.
     """
     whose = "conversation = ? AND agent = ? AND number = ?"
-    stands = f"{whose} AND EXISTS (SELECT 1 FROM conversation WHERE name = lease.conversation AND number = ?)"
-    skips = f" AND agent IN (SELECT agent FROM lease WHERE {whose}{tx.dialect.skip_locked})"
-    update = f"UPDATE lease SET expires = {tx.dialect.now} + ? WHERE {stands} AND holder <> ''"
-    find = f"SELECT holder, request FROM lease WHERE {stands}"
+    stands = f"{whose} AND EXISTS (SELECT 1 FROM main.conversation WHERE name = lease.conversation AND number = ?)"
+    skips = f" AND agent IN (SELECT agent FROM main.lease WHERE {whose}{tx.dialect.skip_locked})"
+    update = f"UPDATE main.lease SET expires = {tx.dialect.now} + ? WHERE {stands} AND holder <> ''"
+    find = f"SELECT holder, request FROM main.lease WHERE {stands}"
     names = [(lease, (lease.conversation, lease.agent, lease.number)) for lease in held]
     for lease, name in names:
         if tx.dialect.skip_locked:
@@ -285,7 +285,7 @@ def renew_and_find_requests(tx: Transaction, held: Iterable[Lease]) -> RenewedLe
 def load_requests(tx: Transaction, conversation: str) -> list[tuple[str, int, str]]:
     """Return the requests to end running turns of a conversation: agent, number of the lease, kind."""
     rows = tx.rows(
-        "SELECT agent, number, request FROM lease WHERE conversation = ? AND holder <> '' AND request <> ''",
+        "SELECT agent, number, request FROM main.lease WHERE conversation = ? AND holder <> '' AND request <> ''",
         conversation,
     )
     return [(agent, number, kind) for agent, number, kind in rows]
@@ -306,7 +306,7 @@ def release(tx: Transaction, lease: Lease, *, failed: bool, is_ended: bool = Fal
     if not is_ended:
         _mark_interrupted(tx, lease.root, lease.agent, len(messages), INCOMPLETE_MESSAGE)
     tx.send(
-        "UPDATE lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
+        "UPDATE main.lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
         lease.conversation,
         lease.agent,
         lease.number,
@@ -323,7 +323,7 @@ def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int, str] | No
         tx.prefetch(FIND_TIP_AND_NUMBERS, lease.conversation)
     # Both rows are locked. After a wait for a takeover, the server therefore checks the newest row of the lease.
     row = tx.row(
-        "SELECT l.branch, l.seq, l.request FROM conversation c, lease l WHERE c.name = ? AND c.number = ?"
+        "SELECT l.branch, l.seq, l.request FROM main.conversation c, main.lease l WHERE c.name = ? AND c.number = ?"
         " AND l.conversation = c.name AND l.agent = ? AND l.number = ?"
         f" AND l.holder <> ''{tx.dialect.row_lock}",
         lease.conversation,
@@ -345,7 +345,7 @@ def find_dead_turns(tx: Transaction, holds: HoldsLease = holds_none) -> list[tup
     It locks nothing and reads only the leases that are held.
     """
     rows = tx.rows(
-        f"SELECT conversation, agent, number, holder, expires - {tx.dialect.now} FROM lease WHERE holder <> ''"
+        f"SELECT conversation, agent, number, holder, expires - {tx.dialect.now} FROM main.lease WHERE holder <> ''"
     )
     return [
         (name, agent, number)
@@ -356,7 +356,7 @@ def find_dead_turns(tx: Transaction, holds: HoldsLease = holds_none) -> list[tup
 
 def load_holder(tx: Transaction, conversation: str, agent: str) -> str:
     """Return the process that holds the lease of an agent, or an empty string."""
-    row = tx.row("SELECT holder FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
+    row = tx.row("SELECT holder FROM main.lease WHERE conversation = ? AND agent = ?", conversation, agent)
     return row[0] if row else ""
 
 
@@ -377,7 +377,7 @@ def _end_dead_turn(
     The lease is locked and checked again, because it may just have been renewed.
     """
     now, holder, left = load_lease(tx, conversation, agent, lock=tx.dialect.row_lock)
-    row = tx.row("SELECT branch, seq FROM lease WHERE conversation = ? AND agent = ?", conversation, agent)
+    row = tx.row("SELECT branch, seq FROM main.lease WHERE conversation = ? AND agent = ?", conversation, agent)
     lease = (conversation, agent, number)
     if row is None or now != number or not holder or not may_take(lease, holder, left, holds, requested=wanted):
         return None
@@ -389,7 +389,9 @@ def _end_dead_turn(
     messages += _answer_open_calls(tx, conversation, agent, (row[0], row[1]), answer)
     _mark_interrupted(tx, here.conversation, agent, len(messages), why)
     tx.run(
-        "UPDATE lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?", conversation, agent
+        "UPDATE main.lease SET holder = '', number = number + 1 WHERE conversation = ? AND agent = ?",
+        conversation,
+        agent,
     )
     return Recovered(conversation=conversation, agent=agent, lease=number, messages=tuple(messages))
 
@@ -439,7 +441,9 @@ def _answer_open_calls(
     if turn is not None:  # it may have been resumed after the reply with the calls
         start = max(0, min(start, turn.opened - 1, here.seq))
     written = load_messages(tx, conversation, after=start)
-    others = tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent <> ? AND holder <> ''", conversation, agent)
+    others = tx.row(
+        "SELECT 1 FROM main.lease WHERE conversation = ? AND agent <> ? AND holder <> ''", conversation, agent
+    )
     authors = (agent_of(agent),) if others else (agent_of(agent), None)
 
     def is_own(message: Message) -> bool:

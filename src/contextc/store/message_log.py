@@ -157,7 +157,7 @@ def hash_mismatch_error(tx: Transaction, where: int) -> StoreCorrupt:
 
 def _describe_place(tx: Transaction, where: int) -> str:
     branch, seq = where >> SEQ_BITS, where & SEQ_MASK
-    row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
+    row = tx.row("SELECT conversation FROM main.branch WHERE number = ?", branch)
     whose = f" of {row[0]!r}" if row and row[0] else ""
     return f"Message {seq} on branch {branch}{whose}"
 
@@ -261,9 +261,9 @@ def load_tip(tx: Transaction, conversation: str, *, lock: bool = False) -> Branc
 
 TIP_COLUMNS = "SELECT c.number, c.tree, c.branch, c.revision, c.spoken, b.base_seq, b.base_id, m.place, m.id"
 TIP_TABLES = (
-    " FROM conversation c"
-    " LEFT JOIN branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
-    " LEFT JOIN message m ON m.place = (SELECT max(place) FROM message"
+    " FROM main.conversation c"
+    " LEFT JOIN main.branch b ON b.number = c.branch AND b.tree = c.tree AND b.conversation = c.name"
+    " LEFT JOIN main.message m ON m.place = (SELECT max(place) FROM main.message"
     " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295)"
     " WHERE c.name = ?"
 )
@@ -273,7 +273,7 @@ NUMBERED_TABLES = ("event", "step", "turn")
 FIND_TIP_AND_NUMBERS = (
     TIP_COLUMNS
     + "".join(
-        f", (SELECT max(place) FROM {table}"
+        f", (SELECT max(place) FROM main.{table}"
         " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
         for table in NUMBERED_TABLES
     )
@@ -290,7 +290,7 @@ def find_tip(tx: Transaction, conversation: str, lock: bool) -> BranchTip | None
         row = tx.row(FIND_TIP, conversation)
     elif lock or conversation in locked.conversations:
         if conversation not in locked.conversations:
-            tx.send(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", conversation)
+            tx.send(f"SELECT 1 FROM main.conversation WHERE name = ?{tx.dialect.row_lock}", conversation)
         row = tx.row(FIND_TIP_AND_NUMBERS, conversation)
         if row is not None:
             locked.conversations.add(conversation)
@@ -314,33 +314,33 @@ def find_tip(tx: Transaction, conversation: str, lock: bool) -> BranchTip | None
 
 
 LAST_ACTIVE = (
-    "COALESCE((SELECT time FROM message WHERE place = (SELECT max(place) FROM message"
+    "COALESCE((SELECT time FROM main.message WHERE place = (SELECT max(place) FROM main.message"
     " WHERE place BETWEEN branch * 4294967296 AND branch * 4294967296 + 4294967295)), created) / 1000"
 )
 
 
 def update_last_active(tx: Transaction, conversation: str) -> None:
     """Update the time of the last message after a switch to another branch."""
-    tx.run(f"UPDATE conversation SET spoken = {LAST_ACTIVE} WHERE name = ?", conversation)
+    tx.run(f"UPDATE main.conversation SET spoken = {LAST_ACTIVE} WHERE name = ?", conversation)
 
 
 def set_last_active(tx: Transaction, at: BranchTip, time: int) -> None:
     """Update the time of the last message after an append; `time` is in milliseconds."""
     if (second := time // 1000) != at.last_active:
-        sql = "UPDATE conversation SET spoken = ? WHERE number = ? AND branch = ? AND spoken <> ?"
+        sql = "UPDATE main.conversation SET spoken = ? WHERE number = ? AND branch = ? AND spoken <> ?"
         tx.send(sql, second, at.conversation, at.branch, second)
 
 
 def lock_tree(tx: Transaction, conversation: str) -> None:
     """Lock a conversation's tree against deletion and redaction. Call it before the conversation is locked."""
-    row = tx.row("SELECT tree FROM conversation WHERE name = ?", conversation) if tx.dialect.row_lock else None
+    row = tx.row("SELECT tree FROM main.conversation WHERE name = ?", conversation) if tx.dialect.row_lock else None
     if row is not None:
-        tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.row_lock}", row[0])
+        tx.row(f"SELECT 1 FROM main.branch WHERE number = ?{tx.dialect.row_lock}", row[0])
 
 
 def load_branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
     last = tx.row(
-        "SELECT place, id FROM message WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
+        "SELECT place, id FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 1",
         make_place(branch, 0),
         make_place(branch, SEQ_MASK),
     )
@@ -350,7 +350,7 @@ def load_branch_end(tx: Transaction, branch: int) -> tuple[int, bytes]:
 def load_context_start(tx: Transaction, branch: int, until: int) -> int:
     """Return the seq after which the context of a branch starts, up to message `until`."""
     row = tx.row(
-        "SELECT max(place) FROM edge WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, until)
+        "SELECT max(place) FROM main.edge WHERE place BETWEEN ? AND ?", make_place(branch, 0), make_place(branch, until)
     )
     return row[0] & SEQ_MASK if row and row[0] is not None else 0
 
@@ -361,7 +361,7 @@ def load_base_seq(tx: Transaction, branch: int) -> int:
 
 def load_branch_base(tx: Transaction, branch: int) -> tuple[int, bytes]:
     """Return seq and id of the message, or root, after which a branch begins."""
-    row = tx.row("SELECT base_seq, base_id FROM branch WHERE number = ?", branch)
+    row = tx.row("SELECT base_seq, base_id FROM main.branch WHERE number = ?", branch)
     if row is None:
         raise StoreCorrupt(f"Branch {branch} is missing, but other branches depend on it", fix=DOCTOR_HINT)
     return row[0], to_id(row[1])
@@ -374,9 +374,9 @@ def load_lineage(tx: Transaction, branch: int) -> list[tuple[int, int]]:
     """
     rows = tx.rows(
         "WITH RECURSIVE line (number, parent, base_seq, depth) AS ("
-        " SELECT number, parent, base_seq, 0 FROM branch WHERE number = ?"
+        " SELECT number, parent, base_seq, 0 FROM main.branch WHERE number = ?"
         " UNION ALL"
-        " SELECT b.number, b.parent, b.base_seq, line.depth + 1 FROM branch b JOIN line ON b.number = line.parent"
+        " SELECT b.number, b.parent, b.base_seq, line.depth + 1 FROM main.branch b JOIN line ON b.number = line.parent"
         " WHERE b.number < line.number"
         ") SELECT number, base_seq, parent FROM line ORDER BY depth",
         branch,
@@ -431,7 +431,7 @@ def _by_seq(tx: Transaction, conversation: str, at: BranchTip, seq: int) -> Mess
     if seq == 0:
         return MessageLocation(at.tree, 0, load_root(tx, at.tree))
     for branch, first, _ in split_by_branch(load_lineage(tx, at.branch), seq - 1, seq):
-        row = tx.row("SELECT id FROM message WHERE place = ?", make_place(branch, first))
+        row = tx.row("SELECT id FROM main.message WHERE place = ?", make_place(branch, first))
         if row is not None:
             return MessageLocation(branch, seq, to_id(row[0]))
     raise missing_message_error(conversation, seq)
@@ -445,7 +445,7 @@ def missing_message_error(conversation: str | None, seq: int) -> StoreCorrupt:
 def find_gap_error(tx: Transaction, branch: int, there: Sequence[int], first: int, last: int) -> StoreCorrupt:
     """Return the error for the first message from `first` to `last` of a branch that is not among `there`."""
     found = {where & SEQ_MASK for where in there}
-    row = tx.row("SELECT conversation FROM branch WHERE number = ?", branch)
+    row = tx.row("SELECT conversation FROM main.branch WHERE number = ?", branch)
     return missing_message_error(
         row[0] if row else None, next(seq for seq in range(first, last + 1) if seq not in found)
     )
@@ -456,7 +456,8 @@ def find_by_name(tx: Transaction, tree: int, name: str) -> list[MessageLocation]
     found: list[MessageLocation] = []
     for where in _possible_places(tx, tree, name):
         row = tx.row(
-            "SELECT m.id, m.body FROM message m JOIN branch b ON b.number = ? WHERE m.place = ? AND b.tree = ?",
+            "SELECT m.id, m.body FROM main.message m JOIN main.branch b ON b.number = ?"
+            " WHERE m.place = ? AND b.tree = ?",
             where >> SEQ_BITS,
             where,
             tree,
@@ -472,7 +473,7 @@ def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
     if not name.isprintable():
         return []
     early = tx.rows(
-        "SELECT e.place, m.place FROM early_uid e LEFT JOIN message m ON m.place = e.place"
+        "SELECT e.place, m.place FROM main.early_uid e LEFT JOIN main.message m ON m.place = e.place"
         " WHERE e.tree = ? AND e.uid = ?",
         tree,
         name,
@@ -487,7 +488,8 @@ def _possible_places(tx: Transaction, tree: int, name: str) -> list[int]:
         found += [
             row[0]
             for row in tx.rows(
-                "SELECT m.place FROM branch b JOIN message m ON m.place = b.number * 4294967296 + ? WHERE b.tree = ?",
+                "SELECT m.place FROM main.branch b JOIN main.message m ON m.place = b.number * 4294967296 + ?"
+                " WHERE b.tree = ?",
                 int(match[1], 16),
                 tree,
             )
@@ -502,7 +504,11 @@ def load_root(tx: Transaction, tree: int) -> bytes:
 def load_tip_of_branch(tx: Transaction, conversation: str, at: BranchTip, branch: int) -> BranchTip:
     """Return the end of another branch of the conversation."""
     can_be = type(branch) is int and 0 < branch < 1 << (SEQ_BITS - 1)  # larger numbers overflow the place
-    row = tx.row("SELECT 1 FROM branch WHERE number = ? AND conversation = ?", branch, conversation) if can_be else None
+    row = (
+        tx.row("SELECT 1 FROM main.branch WHERE number = ? AND conversation = ?", branch, conversation)
+        if can_be
+        else None
+    )
     if row is None:
         raise UnknownBranch(conversation, branch)
     seq, tip = load_branch_end(tx, branch)
@@ -611,7 +617,7 @@ def load_between(
 def _load_verified(tx: Transaction, branch: int, first: int, last: int) -> list[Message]:
     """Load messages of a branch that were verified before."""
     low, high = make_place(branch, first), make_place(branch, last)
-    rows = tx.rows("SELECT body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+    rows = tx.rows("SELECT body FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
     try:
         if len(rows) == last - first + 1:
             return [decode_message(body) for (body,) in rows]
@@ -626,7 +632,7 @@ def load_and_verify(tx: Transaction, branch: int, first: int, last: int) -> list
     Raises `StoreCorrupt` if one is missing or does not match its id.
     """
     low, high = make_place(branch, first), make_place(branch, last)
-    rows = tx.rows("SELECT place, id, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low - 1, high)
+    rows = tx.rows("SELECT place, id, body FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place", low - 1, high)
     previous = rows.pop(0)[1] if rows and rows[0][0] < low else None
     if len(rows) != last - first + 1:
         raise find_gap_error(tx, branch, [where for where, _, _ in rows], first, last)
@@ -710,7 +716,7 @@ def append_messages(
     stored = insert_messages(tx, conversation, at, entries)
     if key is not None:
         values = (conversation, key, make_place(at.branch, stored[0].seq))
-        tx.send("INSERT INTO append_key (conversation, key, place) VALUES (?, ?, ?)", *values)
+        tx.send("INSERT INTO main.append_key (conversation, key, place) VALUES (?, ?, ?)", *values)
     return stored
 
 
@@ -751,10 +757,11 @@ def _uid(entry: PendingMessage, branch: int, seq: int) -> str:
     return entry.admitted.message.uid or f"{branch:x}-{seq:x}-{entry.random_id:016x}"
 
 
-INSERT_MESSAGE = "INSERT INTO message (place, id, time, body) VALUES (?, ?, ?, ?)"
+INSERT_MESSAGE = "INSERT INTO main.message (place, id, time, body) VALUES (?, ?, ?, ?)"
 APPEND_AT_TIP = (  # SQLite; without an id the row is ignored. A SELECT as the source would need a temporary table
-    "INSERT OR IGNORE INTO message (place, id, time, body) VALUES (?, (SELECT ? FROM conversation WHERE number = ?"
-    " AND branch = ? AND revision = ? AND EXISTS (SELECT 1 FROM message WHERE place = ? AND id = ?)), ?, ?)"
+    "INSERT OR IGNORE INTO main.message (place, id, time, body) VALUES (?, (SELECT ? FROM main.conversation"
+    " WHERE number = ?"
+    " AND branch = ? AND revision = ? AND EXISTS (SELECT 1 FROM main.message WHERE place = ? AND id = ?)), ?, ?)"
 )
 
 
@@ -769,8 +776,8 @@ def insert_conversation(tx: Transaction, conversation: str, root_id: bytes | Non
     check_new_name(conversation)
     root_id, moment = root_id or make_root_id(), now_ms()
     made = tx.row(
-        "INSERT INTO conversation (name, tree, branch, created, spoken) VALUES (?, 0, 0, ?, ?) ON CONFLICT DO NOTHING"
-        " RETURNING number",
+        "INSERT INTO main.conversation (name, tree, branch, created, spoken) VALUES (?, 0, 0, ?, ?)"
+        " ON CONFLICT DO NOTHING RETURNING number",
         conversation,
         moment,
         moment // 1000,
@@ -778,7 +785,7 @@ def insert_conversation(tx: Transaction, conversation: str, root_id: bytes | Non
     if made is None:  # another writer created it; its transaction has ended by now
         return load_tip(tx, conversation, lock=True)
     branch = insert_branch(tx, conversation, tree=None, parent=None, base_seq=0, base_id=root_id)
-    tx.send("UPDATE conversation SET tree = ?, branch = ? WHERE name = ?", branch, branch, conversation)
+    tx.send("UPDATE main.conversation SET tree = ?, branch = ? WHERE name = ?", branch, branch, conversation)
     if tx.locked is not None:  # no other transaction sees it
         tx.locked.conversations.add(conversation)
         tx.locked.last_numbers |= {(table, made[0]): 0 for table in NUMBERED_TABLES}
@@ -790,7 +797,7 @@ def insert_branch(
 ) -> int:
     """Create a branch that begins after a message. The number of a tree is that of its first branch."""
     row = tx.row(
-        "INSERT INTO branch (tree, parent, base_seq, base_id, conversation, created) VALUES (?, ?, ?, ?, ?, ?)"
+        "INSERT INTO main.branch (tree, parent, base_seq, base_id, conversation, created) VALUES (?, ?, ?, ?, ?, ?)"
         " RETURNING number",
         tree or 0,
         parent,
@@ -802,14 +809,14 @@ def insert_branch(
     assert row is not None, "an insert that returns a number returns one"
     number: int = row[0]
     if tree is None:
-        tx.send("UPDATE branch SET tree = number WHERE number = ?", number)
+        tx.send("UPDATE main.branch SET tree = number WHERE number = ?", number)
     return number
 
 
 def check_blobs(tx: Transaction, conversation: str, blobs: dict[str, bytes | None]) -> None:
     """Raise `InvalidMessage` if a named blob is not in the store."""
     for name, data in blobs.items():
-        if data is None and tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.row_lock}", name) is None:
+        if data is None and tx.row(f"SELECT 1 FROM main.blob WHERE name = ?{tx.dialect.row_lock}", name) is None:
             raise InvalidMessage(
                 f"the store has no blob {name}",
                 field="blob",
@@ -824,11 +831,12 @@ def save_blobs(tx: Transaction, conversation: str, where: int, blobs: dict[str, 
         if data is not None:
             # The update without effect locks the row: no other transaction can remove the unused blob meanwhile.
             tx.send(
-                "INSERT INTO blob (name, data) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET name = excluded.name",
+                "INSERT INTO main.blob (name, data) VALUES (?, ?)"
+                " ON CONFLICT (name) DO UPDATE SET name = excluded.name",
                 name,
                 data,
             )
-        tx.send("INSERT INTO blob_use (name, place) VALUES (?, ?)", name, where)
+        tx.send("INSERT INTO main.blob_use (name, place) VALUES (?, ?)", name, where)
 
 
 def find_stored(tx: Transaction, entries: Sequence[PendingMessage]) -> list[Message]:
@@ -841,7 +849,9 @@ def find_stored(tx: Transaction, entries: Sequence[PendingMessage]) -> list[Mess
 
 def _find_stored_one(tx: Transaction, entry: PendingMessage) -> Message | None:
     for where, identity in entry.attempts:
-        row = tx.row("SELECT body FROM message WHERE place = ? AND id = ? AND time = ?", where, identity, entry.time)
+        row = tx.row(
+            "SELECT body FROM main.message WHERE place = ? AND id = ? AND time = ?", where, identity, entry.time
+        )
         if row is not None:
             message = decode_message_row(tx, where, row[0])
             if message.uid == _uid(entry, where >> SEQ_BITS, where & SEQ_MASK):
@@ -853,7 +863,7 @@ def find_by_key(tx: Transaction, conversation: str, key: str, wanted: PendingMes
     """Return the message that was appended with a key. Raises `KeyReused` if it has other content."""
     check_name(key, "key")
     row = tx.row(
-        "SELECT k.place, m.body FROM append_key k LEFT JOIN message m ON m.place = k.place"
+        "SELECT k.place, m.body FROM main.append_key k LEFT JOIN main.message m ON m.place = k.place"
         " WHERE k.conversation = ? AND k.key = ?",
         conversation,
         key,
@@ -895,7 +905,7 @@ def find_free_uid(tx: Transaction, tree: int, uid: str) -> str:
 def _reserve_uid(tx: Transaction, conversation: str, tree: int, uid: str, where: int) -> None:
     check_name(uid, "message")
     if (UID_PATTERN.fullmatch(uid) and find_by_name(tx, tree, uid)) or not tx.run(
-        "INSERT INTO early_uid (tree, uid, place) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", tree, uid, where
+        "INSERT INTO main.early_uid (tree, uid, place) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", tree, uid, where
     ):
         raise InvalidMessage(
             f"there is already a message {uid!r}",

@@ -23,7 +23,7 @@ def pin_message(tx: Transaction, conversation: str, target: Reference) -> list[i
     here = load_tip(tx, conversation, lock=True)
     group = _find_group(tx, conversation, here, target)
     for where in group:
-        tx.run("INSERT INTO pin (place) VALUES (?) ON CONFLICT DO NOTHING", where)
+        tx.run("INSERT INTO main.pin (place) VALUES (?) ON CONFLICT DO NOTHING", where)
     _increment_revision(tx, here)
     return [where & SEQ_MASK for where in group]
 
@@ -31,7 +31,7 @@ def pin_message(tx: Transaction, conversation: str, target: Reference) -> list[i
 def unpin_message(tx: Transaction, conversation: str, target: Reference) -> list[int]:
     here = load_tip(tx, conversation, lock=True)
     group = _find_group(tx, conversation, here, target)
-    gone = [where for where in group if tx.run("DELETE FROM pin WHERE place = ?", where)]
+    gone = [where for where in group if tx.run("DELETE FROM main.pin WHERE place = ?", where)]
     if gone:
         _increment_revision(tx, here)
     return [where & SEQ_MASK for where in gone]
@@ -43,7 +43,7 @@ def load_pinned_places(tx: Transaction, here: BranchTip) -> list[int]:
         row[0]
         for branch, first, last in split_by_branch(load_lineage(tx, here.branch), 0, here.seq)
         for row in tx.rows(
-            "SELECT place FROM pin WHERE place BETWEEN ? AND ? ORDER BY place",
+            "SELECT place FROM main.pin WHERE place BETWEEN ? AND ? ORDER BY place",
             make_place(branch, first),
             make_place(branch, last),
         )
@@ -51,7 +51,7 @@ def load_pinned_places(tx: Transaction, here: BranchTip) -> list[int]:
 
 
 def _increment_revision(tx: Transaction, here: BranchTip) -> None:
-    tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
+    tx.run("UPDATE main.conversation SET revision = revision + 1 WHERE tree = ?", here.tree)
 
 
 def _find_group(tx: Transaction, conversation: str, here: BranchTip, target: Reference) -> list[int]:

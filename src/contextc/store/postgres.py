@@ -9,14 +9,13 @@ connection to the server, statements are prepared and settings belong to the ses
 breaks is retried. If it broke during commit, the server is asked whether the transaction was committed.
 """
 
-import re
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 from struct import Struct
 from struct import error as StructError
 from types import TracebackType
@@ -39,6 +38,7 @@ from contextc.errors import (
 from contextc.store.store import Store
 from contextc.store.transaction_engine import (
     OUTAGE_SECONDS,
+    TABLE_PREFIX,
     THREAD_NAME,
     ChangeListener,
     ConnectionLost,
@@ -482,62 +482,41 @@ class StatementKind(NamedTuple):
     tables: frozenset[str]
 
 
-TABLE_PATTERN = re.compile(
-    r"((?<!\bFOR )(?<!\bDO )(?<!\bDISTINCT )"
-    r"\b(?:FROM|JOIN|INTO|UPDATE|USING|TABLE(?: IF(?: NOT)? EXISTS)?|INDEX \w+ ON)\s+)"
-    r"([a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?(?:\s*,\s*[a-z_]\w*\b(?![.(])(?:\s+[a-z_]\w*)?)*)"
-)
-"""Table names in a statement: a keyword, then names separated by commas, each with an optional alias. In this package
-keywords are upper case and names are lower case."""
-NAME_PATTERN = re.compile(r"(^|,\s*)([a-z_]\w*)")
-CTE_PATTERN = re.compile(r"(?:\bWITH(?: RECURSIVE)?|,)\s+([a-z_]\w*)\s*(?:\([^()]*\)\s*)?AS \(")
-VALUES_PATTERN = re.compile(r"VALUES (\([^()]*\))")
+CHANGED_BY_TRIGGERS = {"conversation": "conversation_name", "message": "search_term"}
+"""Tables whose changes make a trigger change another table. No foreign key changes one."""
 
 
 @lru_cache(CACHED_STATEMENTS)
 def describe(sql: str) -> StatementKind:
-    """Return what a statement does, and the tables it names."""
-    first = sql.lstrip().partition(" ")[0]
-    names = [name for match in TABLE_PATTERN.finditer(sql) for _, name in NAME_PATTERN.findall(match[2])]
-    if first in ("INSERT", "UPDATE", "DELETE"):
-        return StatementKind("write", frozenset(names))
-    if first not in ("SELECT", "WITH") or "INSERT INTO" in sql or "pg_advisory" in sql:
-        return StatementKind("other", frozenset(names))
-    return StatementKind("lock" if " FOR UPDATE" in sql else "read", frozenset(names))
+    """Return what a statement does, and the tables of the store that it reads or changes.
 
-
-@lru_cache(CACHED_STATEMENTS)
-def translate_sql(sql: str, schema: str) -> str:
-    """Return the SQL with PostgreSQL's placeholders and with qualified table names, except for `pg_…` tables.
-
-    All SQL is written in this package; values never become part of it.
+    A statement names them with `TABLE_PREFIX`. One that names none, or begins with another word, is of kind "other":
+    it is sent by itself, and nothing is kept after it.
     """
-    return _number_placeholders(_qualify_names(sql, schema))
-
-
-def _number_placeholders(sql: str) -> str:
-    first, *rest = sql.split("?")
-    return first + "".join([f"${number}{piece}" for number, piece in enumerate(rest, 1)])
-
-
-@lru_cache(CACHED_STATEMENTS)
-def _qualify_names(sql: str, schema: str) -> str:
-    defined = {*CTE_PATTERN.findall(sql)}
-
-    def qualified(match: re.Match[str]) -> str:
-        return match[0] if match[2] in defined or match[2].startswith("pg_") else f'{match[1]}"{schema}".{match[2]}'
-
-    return TABLE_PATTERN.sub(lambda match: match[1] + NAME_PATTERN.sub(qualified, match[2]), sql)
+    tables = {"".join(takewhile(str.isidentifier, piece)) for piece in sql.split(TABLE_PREFIX)[1:]}
+    if tables and sql.startswith(("INSERT ", "UPDATE ", "DELETE ")):
+        return StatementKind("write", frozenset(tables | {CHANGED_BY_TRIGGERS.get(each, each) for each in tables}))
+    if tables and sql.startswith(("SELECT ", "WITH RECURSIVE ")):
+        return StatementKind("lock" if POSTGRES.row_lock in sql else "read", frozenset(tables))
+    return StatementKind("other", frozenset(tables))
 
 
 @lru_cache(CACHED_STATEMENTS)
 def merge_sql(statements: tuple[str, ...], schema: str) -> str:
-    """Return several changes of different tables as one statement."""
-    if len(statements) == 1:
-        return translate_sql(statements[0], schema)
-    *others, last = [_qualify_names(sql, schema) for sql in statements]
-    parts = ", ".join(f"change_{index} AS ({sql})" for index, sql in enumerate(others))
-    return _number_placeholders(f"WITH {parts} {last}")
+    """Return a statement, or several changes of different tables as one, as PostgreSQL takes it.
+
+    All SQL is written in this package; values never become part of it.
+    """
+    *others, last = statements
+    parts = ", ".join([f"change_{index} AS ({sql})" for index, sql in enumerate(others)])
+    merged = f"WITH {parts} {last}" if others else last
+    first, *rest = merged.replace(TABLE_PREFIX, f'"{schema}".').split("?")
+    return first + "".join([f"${number}{piece}" for number, piece in enumerate(rest, 1)])
+
+
+@lru_cache(CACHED_STATEMENTS)
+def translate_sql(sql: str, schema: str) -> str:
+    return merge_sql((sql,), schema)
 
 
 @lru_cache(CACHED_STATEMENTS)
@@ -557,7 +536,9 @@ def _numbered(sql: str, columns: tuple[str, ...]) -> str:
 @lru_cache(CACHED_STATEMENTS)
 def _with_rows(sql: str, count: int) -> str:
     """Return an INSERT of one row as an INSERT of several rows."""
-    return VALUES_PATTERN.sub(lambda match: "VALUES " + ", ".join([match[1]] * count), sql, count=1)
+    before, _, after = sql.partition(" VALUES (")
+    row, _, after = after.partition(")")
+    return f"{before} VALUES {', '.join([f'({row})'] * count)}{after}"
 
 
 def _batches(rows: Iterable[Sequence[object]]) -> Iterator[list[Sequence[object]]]:
@@ -896,6 +877,7 @@ class PostgresStore(Store[StoreConnection]):
         tx.row("SELECT pg_advisory_xact_lock(?)", SCHEMA_LOCK)
         tx.run("SET LOCAL statement_timeout = 0")
         tx.run(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"')
+        tx.run(f'SET LOCAL search_path = "{self._schema}", pg_temp')  # for the statements of migrations
 
     def _erase_removed_content(self) -> None:
         """Do nothing: the server's vacuum removes old row versions."""

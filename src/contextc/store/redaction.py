@@ -89,8 +89,8 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages
     first = min(where & SEQ_MASK for where in places)
     delete_summaries(tx, tree, lambda where: where & SEQ_MASK >= first)
     rows = tx.rows(
-        "SELECT number, state, attempt FROM channel"
-        " WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?) ORDER BY number",
+        "SELECT number, state, attempt FROM main.channel"
+        " WHERE conversation IN (SELECT name FROM main.conversation WHERE tree = ?) ORDER BY number",
         tree,
     )
     sessions = redact_of_tree(tx, tree)
@@ -105,9 +105,9 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages
         if attempt is not None:  # an error may quote what was sent
             sent: JSONObject | None = decode_or_none(decode, attempt, f"the pending request of channel {channel}")
             emptied = None if sent is None else encode({**sent, "error": ""})
-            tx.run("UPDATE channel SET attempt = ? WHERE number = ?", emptied, channel)
+            tx.run("UPDATE main.channel SET attempt = ? WHERE number = ?", emptied, channel)
         low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
-        tx.run("UPDATE replaced SET body = ? WHERE place BETWEEN ? AND ?", b"", low, high)
+        tx.run("UPDATE main.replaced SET body = ? WHERE place BETWEEN ? AND ?", b"", low, high)
         _redact_manifests(tx, channel, first)
         merged = changed  # a fork may go on from the rows of the channel it was forked from
         for where, row, wire in load_ledger_rows(tx, channel):
@@ -117,7 +117,7 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages
             if blank is not None or wire:  # an empty row changes nothing for the next one
                 merged = blank is not None
             if blank is not None:
-                tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", row_to_json(blank), b"", where)
+                tx.run("UPDATE main.shown SET items = ?, wire = ? WHERE place = ?", row_to_json(blank), b"", where)
                 changed = True
     if changed:
         invalidate_channels(tx, tree)
@@ -125,26 +125,27 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages
 
 def delete_summaries(tx: Transaction, tree: int, is_gone: Callable[[int], bool]) -> None:
     """Delete the summaries of a tree that were written from messages at certain places. Unreadable ones are deleted."""
-    for number, anchor, body in tx.rows("SELECT number, anchor, body FROM overlay WHERE tree = ?", tree):
+    for number, anchor, body in tx.rows("SELECT number, anchor, body FROM main.overlay WHERE tree = ?", tree):
         stored: JSONObject | None = decode_or_none(decode, body, "a summary")
         if stored is None or is_gone(anchor) or is_gone(stored.get("seen", anchor)):
-            tx.run("DELETE FROM overlay WHERE number = ?", number)
+            tx.run("DELETE FROM main.overlay WHERE number = ?", number)
 
 
 def invalidate_channels(tx: Transaction, tree: int) -> None:
     """Invalidate what any process keeps of the channels of a tree."""
     tx.run(
-        "UPDATE channel SET version = version + 1 WHERE conversation IN (SELECT name FROM conversation WHERE tree = ?)",
+        "UPDATE main.channel SET version = version + 1 WHERE conversation IN (SELECT name FROM main.conversation"
+        " WHERE tree = ?)",
         tree,
     )
 
 
 def delete_heads(tx: Transaction, channel: int, has_text: Callable[[bytes], bool]) -> bool:
     """Remove the system prompts and tools of a channel that contain a text. Return True if there were any."""
-    heads = tx.rows("SELECT hash, body FROM head WHERE channel = ?", channel)
+    heads = tx.rows("SELECT hash, body FROM main.head WHERE channel = ?", channel)
     found = [name for name, body in heads if has_text(raw_bytes(body))]
     for name in found:
-        tx.run("DELETE FROM head WHERE channel = ? AND hash = ?", channel, name)
+        tx.run("DELETE FROM main.head WHERE channel = ? AND hash = ?", channel, name)
     return bool(found)
 
 
@@ -152,7 +153,7 @@ def load_ledger_rows(tx: Transaction, channel: int) -> Iterator[tuple[int, Ledge
     """Yield all rows of a channel: place, row, and number of stored wire bytes. Unreadable ones are emptied."""
     low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
     stored = tx.rows(
-        "SELECT place, items, length(wire) FROM shown WHERE place BETWEEN ? AND ? ORDER BY place", low, high
+        "SELECT place, items, length(wire) FROM main.shown WHERE place BETWEEN ? AND ? ORDER BY place", low, high
     )
     try:
         rows = decode_row(lambda bodies: rows_from_json(b"[%b]" % b",".join(bodies)), [each[1] for each in stored], "")
@@ -164,7 +165,7 @@ def load_ledger_rows(tx: Transaction, channel: int) -> Iterator[tuple[int, Ledge
         row = decode_or_none(lambda body: rows_from_json(b"[%b]" % body)[0], items, f"ledger row {where & SEQ_MASK}")
         if row is None:
             row, wire = LedgerRow(items=(), gone=True), 0
-            tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", row_to_json(row), b"", where)
+            tx.run("UPDATE main.shown SET items = ?, wire = ? WHERE place = ?", row_to_json(row), b"", where)
         yield where, row, wire
 
 
@@ -187,24 +188,24 @@ def _decode_state(tx: Transaction, channel: int, state: bytes) -> ChannelState:
     found = decode_or_none(state_from_json, state, f"the state of channel {channel}")
     if found is None:
         last = [
-            tx.row(f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?", make_place(channel, 0),
+            tx.row(f"SELECT max(place) FROM main.{table} WHERE place BETWEEN ? AND ?", make_place(channel, 0),
                    make_place(channel, FIRST_UNANSWERED))
             for table in ("manifest", "shown")
         ]  # fmt: skip
         requests, rows = [(row[0] or 0) & SEQ_MASK if row else 0 for row in last]
         found = ChannelState(requests=requests, rows=rows, lost=REDACTED)
-        tx.run("UPDATE channel SET state = ? WHERE number = ?", state_to_json(found), channel)
+        tx.run("UPDATE main.channel SET state = ? WHERE number = ?", state_to_json(found), channel)
     return found
 
 
 def invalidate_session(tx: Transaction, channel: int) -> None:
     """Invalidate the session of a channel: the next request is a full one and states the reason."""
-    row = tx.row(f"SELECT state FROM channel WHERE number = ?{tx.dialect.row_lock}", channel)
+    row = tx.row(f"SELECT state FROM main.channel WHERE number = ?{tx.dialect.row_lock}", channel)
     if row is None:
         return
     state = _decode_state(tx, channel, row[0])
     if state.session is not None:
-        sql = "UPDATE channel SET state = ?, version = version + 1 WHERE number = ?"
+        sql = "UPDATE main.channel SET state = ?, version = version + 1 WHERE number = ?"
         tx.run(sql, state_to_json(replace(state, session=None, lost=REDACTED)), channel)
 
 
@@ -239,14 +240,14 @@ def load_manifest_rows(tx: Transaction, channel: int) -> list[tuple[int, JSONObj
     """
     low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
     found: list[tuple[int, JSONObject, bool]] = []
-    for where, body in tx.rows("SELECT place, body FROM manifest WHERE place BETWEEN ? AND ?", low, high):
+    for where, body in tx.rows("SELECT place, body FROM main.manifest WHERE place BETWEEN ? AND ?", low, high):
         record = decode_or_none(
             lambda stored: cast(JSONObject, dict(decode(unpack_record(raw_bytes(stored))))),
             body,
             f"the manifest of request {where & SEQ_MASK} of channel {channel}",
         )
         if record is None:
-            tx.run("DELETE FROM manifest WHERE place = ?", where)
+            tx.run("DELETE FROM main.manifest WHERE place = ?", where)
         else:
             found.append((where, record, raw_bytes(body)[:1] == PACKED))
     return found
@@ -254,7 +255,7 @@ def load_manifest_rows(tx: Transaction, channel: int) -> list[tuple[int, JSONObj
 
 def save_manifest_row(tx: Transaction, where: int, record: JSONObject, *, is_packed: bool) -> None:
     body = encode(record)
-    tx.run("UPDATE manifest SET body = ? WHERE place = ?", pack_record(body) if is_packed else body, where)
+    tx.run("UPDATE main.manifest SET body = ? WHERE place = ?", pack_record(body) if is_packed else body, where)
 
 
 def _redact_manifests(tx: Transaction, channel: int, first: int) -> None:
@@ -336,19 +337,20 @@ def iter_strings(value: JSON) -> Iterator[str]:
 def delete_channels(tx: Transaction, conversation: str) -> None:
     """Remove all channels, ledgers and provider transcripts of a conversation."""
     delete_of_conversation(tx, conversation)
-    for (channel,) in tx.rows("SELECT number FROM channel WHERE conversation = ?", conversation):
+    for (channel,) in tx.rows("SELECT number FROM main.channel WHERE conversation = ?", conversation):
         for table in ("shown", "manifest", "replaced"):
             low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
-            tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
-        tx.run("DELETE FROM head WHERE channel = ?", channel)
+            tx.run(f"DELETE FROM main.{table} WHERE place BETWEEN ? AND ?", low, high)
+        tx.run("DELETE FROM main.head WHERE channel = ?", channel)
     for table in ("observed_key", "observed_conversation"):
         tx.run(
-            f"DELETE FROM {table} WHERE conversation = (SELECT number FROM conversation WHERE name = ?)", conversation
+            f"DELETE FROM main.{table} WHERE conversation = (SELECT number FROM main.conversation WHERE name = ?)",
+            conversation,
         )
-    tx.run("DELETE FROM channel WHERE conversation = ?", conversation)
+    tx.run("DELETE FROM main.channel WHERE conversation = ?", conversation)
     tx.run(  # forks may continue its rows
-        "UPDATE channel SET version = version + 1 WHERE conversation IN (SELECT name FROM conversation WHERE tree ="
-        " (SELECT tree FROM conversation WHERE name = ?))",
+        "UPDATE main.channel SET version = version + 1 WHERE conversation IN (SELECT name FROM main.conversation"
+        " WHERE tree = (SELECT tree FROM main.conversation WHERE name = ?))",
         conversation,
     )
 
@@ -363,10 +365,10 @@ def delete_channels(tx: Transaction, conversation: str) -> None:
 
 MIN_LENGTH = 4
 """Number of characters that a text must have: a shorter one is in nearly everything."""
-OF_CONVERSATION = "FROM {table} t JOIN conversation c ON c.number = t.conversation WHERE c.tree = ?"
-OF_NAME = "FROM {table} t JOIN conversation c ON c.name = t.conversation WHERE c.tree = ?"
+OF_CONVERSATION = "FROM main.{table} t JOIN main.conversation c ON c.number = t.conversation WHERE c.tree = ?"
+OF_NAME = "FROM main.{table} t JOIN main.conversation c ON c.name = t.conversation WHERE c.tree = ?"
 BY_PLACE = (
-    "FROM conversation c JOIN {table} t ON t.place BETWEEN c.number * 4294967296"
+    "FROM main.conversation c JOIN main.{table} t ON t.place BETWEEN c.number * 4294967296"
     " AND c.number * 4294967296 + 4294967295 WHERE c.tree = ?"
 )
 
@@ -395,7 +397,9 @@ COLUMNS = (
     TextColumn("worker_turn", "reason", OF_CONVERSATION, ("conversation", "agent"), is_json=False),
     TextColumn("todo", "text", OF_NAME, ("conversation", "agent", "number"), is_json=False),
     TextColumn("observed_conversation", "session", OF_CONVERSATION, ("conversation",), is_json=False, replacement=""),
-    TextColumn("conversation", "title", "FROM {table} t WHERE t.tree = ?", ("number",), is_json=False, replacement=""),
+    TextColumn(
+        "conversation", "title", "FROM main.{table} t WHERE t.tree = ?", ("number",), is_json=False, replacement=""
+    ),
 )
 MANIFEST_FIELDS = ("why", "remarks", "session", "gave", "observed")
 
@@ -408,11 +412,12 @@ def check_redacted_text(text: str) -> None:
 def find_places_with_text(tx: Transaction, tree: int, text: str) -> list[int]:
     """Return the places of all messages of a tree with a text, on any branch, in their media too."""
     found: list[int] = []
-    for (branch,) in tx.rows("SELECT number FROM branch WHERE tree = ? ORDER BY number", tree):
+    for (branch,) in tx.rows("SELECT number FROM main.branch WHERE tree = ? ORDER BY number", tree):
         low, high = make_place(branch, 0), make_place(branch, SEQ_MASK)
-        rows = tx.rows("SELECT place, body FROM message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
+        rows = tx.rows("SELECT place, body FROM main.message WHERE place BETWEEN ? AND ? ORDER BY place", low, high)
         media = tx.rows(
-            "SELECT u.place, b.data FROM blob_use u JOIN blob b ON b.name = u.name WHERE u.place BETWEEN ? AND ?",
+            "SELECT u.place, b.data FROM main.blob_use u JOIN main.blob b ON b.name = u.name"
+            " WHERE u.place BETWEEN ? AND ?",
             low,
             high,
         )
@@ -426,13 +431,13 @@ def redact_text_outside_messages(tx: Transaction, tree: int, text: str) -> None:
     for column in COLUMNS:
         _redact_column(tx, tree, column, text)
     _redact_queue(tx, tree, text)
-    for number, body in tx.rows("SELECT number, body FROM overlay WHERE tree = ?", tree):
+    for number, body in tx.rows("SELECT number, body FROM main.overlay WHERE tree = ?", tree):
         if _contains(body, text):
-            tx.run("DELETE FROM overlay WHERE number = ?", number)
+            tx.run("DELETE FROM main.overlay WHERE number = ?", number)
     entries = tx.rows(
-        "SELECT e.body FROM conversation c JOIN transcript s ON s.conversation = c.name JOIN transcript_entry e"
-        " ON e.transcript = s.number WHERE c.tree = ?"
-        " UNION ALL SELECT s.summary FROM conversation c JOIN transcript s ON s.conversation = c.name"
+        "SELECT e.body FROM main.conversation c JOIN main.transcript s ON s.conversation = c.name"
+        " JOIN main.transcript_entry e ON e.transcript = s.number WHERE c.tree = ?"
+        " UNION ALL SELECT s.summary FROM main.conversation c JOIN main.transcript s ON s.conversation = c.name"
         " WHERE c.tree = ? AND s.summary IS NOT NULL",
         tree,
         tree,
@@ -443,7 +448,7 @@ def redact_text_outside_messages(tx: Transaction, tree: int, text: str) -> None:
     for channel, state, attempt in channels:
         if attempt is not None and _contains(attempt, text):
             bare = _without_text(attempt, text, ("error", "session"))
-            tx.run("UPDATE channel SET attempt = ? WHERE number = ?", bare, channel)
+            tx.run("UPDATE main.channel SET attempt = ? WHERE number = ?", bare, channel)
         changed |= _redact_channel(tx, channel, state, text, sessions)
     if changed:
         invalidate_channels(tx, tree)
@@ -459,9 +464,9 @@ def _redact_column(tx: Transaction, tree: int, given: TextColumn, text: str) -> 
         plain = value.replace(text, given.replacement) if not given.is_json else None
         bare = _without_text(value, text, given.fields) if plain is None else plain
         if bare is None:
-            tx.run(f"DELETE FROM {given.table} WHERE {where}", *key)
+            tx.run(f"DELETE FROM main.{given.table} WHERE {where}", *key)
         else:
-            tx.run(f"UPDATE {given.table} SET {given.column} = ? WHERE {where}", bare, *key)
+            tx.run(f"UPDATE main.{given.table} SET {given.column} = ? WHERE {where}", bare, *key)
 
 
 def _redact_queue(tx: Transaction, tree: int, text: str) -> None:
@@ -470,16 +475,16 @@ def _redact_queue(tx: Transaction, tree: int, text: str) -> None:
         if _contains(body, text):
             message = decode_or_none(decode_message, body, f"queued input {number}") or Message(role="user")
             bare = replace(message, parts=(Text(REDACTED_TEXT),), meta=None, extra=None, error=None)
-            tx.run("UPDATE queue SET body = ? WHERE number = ?", encode_message(bare), number)
+            tx.run("UPDATE main.queue SET body = ? WHERE number = ?", encode_message(bare), number)
 
 
 def _redact_channel(tx: Transaction, channel: int, state: bytes, text: str, sessions: set[str]) -> bool:
     """Remove a text from the ledger of a channel. Return True if it contained it."""
     changed = delete_heads(tx, channel, lambda body: _contains(body, text))
     low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
-    for where, body in tx.rows("SELECT place, body FROM replaced WHERE place BETWEEN ? AND ?", low, high):
+    for where, body in tx.rows("SELECT place, body FROM main.replaced WHERE place BETWEEN ? AND ?", low, high):
         if _contains(body, text):
-            tx.run("UPDATE replaced SET body = ? WHERE place = ?", b"", where)
+            tx.run("UPDATE main.replaced SET body = ? WHERE place = ?", b"", where)
             changed = True
     for where, record, is_packed in load_manifest_rows(tx, channel):
         bare = _replace_fields(record, text, MANIFEST_FIELDS)
@@ -491,7 +496,7 @@ def _redact_channel(tx: Transaction, channel: int, state: bytes, text: str, sess
         items = tuple([_remove_text_from_item(item, text) for item in row.items])
         if items != row.items or _contains(_load_wire(tx, where, row.items, is_packed=bool(row.packed)), text):
             bare_row = row_to_json(replace(empty_row(row), items=items))
-            tx.run("UPDATE shown SET items = ?, wire = ? WHERE place = ?", bare_row, b"", where)
+            tx.run("UPDATE main.shown SET items = ?, wire = ? WHERE place = ?", bare_row, b"", where)
             changed = True
     now = decode_or_none(state_from_json, state, f"the state of channel {channel}")
     if now is not None:
@@ -502,7 +507,7 @@ def _redact_channel(tx: Transaction, channel: int, state: bytes, text: str, sess
             session, lost = None, REDACTED
         bare_state = replace(bare_state, lost=lost, session=session)
         if bare_state != now:
-            tx.run("UPDATE channel SET state = ? WHERE number = ?", state_to_json(bare_state), channel)
+            tx.run("UPDATE main.channel SET state = ? WHERE number = ?", state_to_json(bare_state), channel)
             changed = True
     return changed
 
@@ -514,11 +519,11 @@ def _remove_text_from_item(item: Item, text: str) -> Item:
 
 
 def _load_wire(tx: Transaction, where: int, items: Sequence[Item], *, is_packed: bool) -> bytes:
-    row = tx.row("SELECT wire FROM shown WHERE place = ?", where)
+    row = tx.row("SELECT wire FROM main.shown WHERE place = ?", where)
     wire = raw_bytes(row[0]) if row else b""
     if not is_packed or not wire:
         return wire
-    found = [tx.row("SELECT body FROM message WHERE place = ?", item.place) for item in items]
+    found = [tx.row("SELECT body FROM main.message WHERE place = ?", item.place) for item in items]
     known = b"".join([raw_bytes(each[0]) for each in found if each is not None])
     return decode_or_none(lambda stored: unpack_wire(stored, known), wire, "a ledger row") or b""
 
@@ -607,7 +612,7 @@ def redact_text(tx: Transaction, conversation: str, text: str) -> list[Message]:
 def load_redaction_target(tx: Transaction, conversation: str, target: Reference) -> Message:
     """Return the message that `redact_message` would empty, as stored; as it would be emptied if it is unreadable."""
     where = _place_of(tx, conversation, load_tip(tx, conversation), target)
-    row = tx.row("SELECT id, time, body FROM message WHERE place = ?", where)
+    row = tx.row("SELECT id, time, body FROM main.message WHERE place = ?", where)
     if row is None:
         raise UnknownMessage(conversation, target)
     return _decode_or_none(row[2]) or _make_placeholder(tx, where, *row)
@@ -626,17 +631,17 @@ def _find_copies(tx: Transaction, tree: int, where: int) -> list[int]:
     A client that edits its history resends all that follows, so that the new branch has the same messages again. Short
     texts are equal by chance: they are copies only under versions of the same uid.
     """
-    row = tx.row("SELECT body FROM message WHERE place = ?", where)
+    row = tx.row("SELECT body FROM main.message WHERE place = ?", where)
     message = _decode_or_none(row[0]) if row is not None else None
     if message is None:
         return []
     content, found, original = canonical_content(message), list[int](), original_uid(message.uid)
     is_long = len(to_plain_text(message)) >= MIN_QUOTE
     before = _load_ends(tx, where >> SEQ_BITS, where & SEQ_MASK)
-    for (branch,) in tx.rows("SELECT number FROM branch WHERE tree = ? ORDER BY number", tree):
+    for (branch,) in tx.rows("SELECT number FROM main.branch WHERE tree = ? ORDER BY number", tree):
         is_beside = _load_ends(tx, branch, SEQ_MASK).get(where >> SEQ_BITS, 0) < where & SEQ_MASK
         low, high = make_place(branch, 0), make_place(branch, SEQ_MASK)
-        for at, body in tx.rows("SELECT place, body FROM message WHERE place BETWEEN ? AND ?", low, high):
+        for at, body in tx.rows("SELECT place, body FROM main.message WHERE place BETWEEN ? AND ?", low, high):
             other = _decode_or_none(body) if at != where else None
             if other is None:
                 continue
@@ -664,7 +669,7 @@ def get_repair_note(message: Message) -> JSONObject:
 
 
 OLD_MESSAGES_OF_TREE = (
-    "SELECT m.place FROM branch b JOIN message m"
+    "SELECT m.place FROM main.branch b JOIN main.message m"
     " ON m.place BETWEEN b.number * 4294967296 AND b.number * 4294967296 + 4294967295"
     " WHERE b.tree = ? AND m.redacted = 0 AND m.time < ?"
 )
@@ -676,20 +681,20 @@ def redact_older(tx: Transaction, before: int, limit: int, after: int) -> tuple[
     Ledgers and events are read once per tree. Return the number of messages, and the place after which to continue.
     """
     rows = tx.rows(
-        "SELECT place FROM message WHERE place > ? AND redacted = 0 AND time < ? ORDER BY place LIMIT ?",
+        "SELECT place FROM main.message WHERE place > ? AND redacted = 0 AND time < ? ORDER BY place LIMIT ?",
         after,
         before,
         limit,
     )
     trees: dict[int, set[int]] = {}
     for branch in sorted({where >> SEQ_BITS for (where,) in rows}):
-        found = tx.row("SELECT tree FROM branch WHERE number = ?", branch)
+        found = tx.row("SELECT tree FROM main.branch WHERE number = ?", branch)
         mine = {where for (where,) in rows if where >> SEQ_BITS == branch}
         trees.setdefault(found[0] if found else 0, set()).update(mine)
     for tree in sorted(trees) if len(rows) == limit else ():
         trees[tree] |= {where for (where,) in tx.rows(OLD_MESSAGES_OF_TREE, tree, before)}
     for tree in sorted(trees):
-        tx.row(f"SELECT 1 FROM branch WHERE number = ?{tx.dialect.row_lock}", tree)
+        tx.row(f"SELECT 1 FROM main.branch WHERE number = ?{tx.dialect.row_lock}", tree)
     for tree, places in sorted(trees.items()):
         _redact_places(tx, tree, sorted(places))
     return sum(map(len, trees.values())), rows[-1][0] if rows else after
@@ -697,16 +702,20 @@ def redact_older(tx: Transaction, before: int, limit: int, after: int) -> tuple[
 
 def delete_unused_blobs(tx: Transaction, low: int, high: int) -> None:
     """Remove the blob references of a range of places, and blobs that have no other reference."""
-    names = sorted({row[0] for row in tx.rows("SELECT name FROM blob_use WHERE place BETWEEN ? AND ?", low, high)})
-    tx.run("DELETE FROM blob_use WHERE place BETWEEN ? AND ?", low, high)
+    names = sorted({row[0] for row in tx.rows("SELECT name FROM main.blob_use WHERE place BETWEEN ? AND ?", low, high)})
+    tx.run("DELETE FROM main.blob_use WHERE place BETWEEN ? AND ?", low, high)
     for name in names:
-        tx.row(f"SELECT 1 FROM blob WHERE name = ?{tx.dialect.row_lock}", name)
-        tx.run("DELETE FROM blob WHERE name = ? AND NOT EXISTS (SELECT 1 FROM blob_use WHERE name = ?)", name, name)
+        tx.row(f"SELECT 1 FROM main.blob WHERE name = ?{tx.dialect.row_lock}", name)
+        tx.run(
+            "DELETE FROM main.blob WHERE name = ? AND NOT EXISTS (SELECT 1 FROM main.blob_use WHERE name = ?)",
+            name,
+            name,
+        )
 
 
 def _redact_places(tx: Transaction, tree: int, places: Sequence[int]) -> list[Message]:
     """Redact messages of a tree, and all that was derived from them. Return those that exist, as they are now."""
-    tx.run("UPDATE conversation SET revision = revision + 1 WHERE tree = ?", tree)
+    tx.run("UPDATE main.conversation SET revision = revision + 1 WHERE tree = ?", tree)
     removed = [found for where in places if (found := _redact_row(tx, where)) is not None]
     if not removed:
         return []
@@ -716,7 +725,7 @@ def _redact_places(tx: Transaction, tree: int, places: Sequence[int]) -> list[Me
 
 
 def _redact_row(tx: Transaction, where: int) -> _Removed | None:
-    row = tx.row(f"SELECT id, time, body FROM message WHERE place = ?{tx.dialect.row_lock}", where)
+    row = tx.row(f"SELECT id, time, body FROM main.message WHERE place = ?{tx.dialect.row_lock}", where)
     if row is None:  # deleted by another process meanwhile
         return None
     identity, time, body = row
@@ -728,7 +737,7 @@ def _redact_row(tx: Transaction, where: int) -> _Removed | None:
         note = get_repair_note(before)
         meta: JSONObject | None = {REPAIR_KEY: note} if note else None
         after = replace(before, parts=(), meta=meta, extra=None, error=None, redacted=True)
-    tx.run("UPDATE message SET body = ?, redacted = 1 WHERE place = ?", encode_message(after), where)
+    tx.run("UPDATE main.message SET body = ?, redacted = 1 WHERE place = ?", encode_message(after), where)
     delete_unused_blobs(tx, where, where)
     return _Removed(before, after)
 
@@ -760,7 +769,7 @@ def _find_role(body: object) -> Role:
 
 def _find_uid(tx: Transaction, where: int) -> str:
     """Return the uid of a message whose row cannot be read; a new one if it was part of that row only."""
-    row = tx.row("SELECT uid FROM early_uid WHERE place = ?", where)
+    row = tx.row("SELECT uid FROM main.early_uid WHERE place = ?", where)
     return row[0] if row else f"{where >> SEQ_BITS:x}-{where & SEQ_MASK:x}-{os.urandom(8).hex()}"
 
 
@@ -776,12 +785,12 @@ def _redact_records(tx: Transaction, tree: int, uids: Collection[str]) -> None:
 
     Events about their calls are redacted too, and all error texts, which may quote what was sent.
     """
-    for (number,) in tx.rows("SELECT number FROM conversation WHERE tree = ?", tree):
+    for (number,) in tx.rows("SELECT number FROM main.conversation WHERE tree = ?", tree):
         steps = _redact_events(tx, number, uids)
         redact_approvals(tx, number, steps)
         _redact_errors(tx, number, "turn", "agent", _empty_turn, TurnRecord)
         _redact_errors(tx, number, "step", "turn", _empty_step, StepRecord)
-        tx.run("UPDATE worker_turn SET reason = '' WHERE conversation = ? AND reason <> ''", number)
+        tx.run("UPDATE main.worker_turn SET reason = '' WHERE conversation = ? AND reason <> ''", number)
 
 
 def _redact_events(tx: Transaction, conversation: int, uids: Collection[str]) -> set[tuple[object, object]] | None:
@@ -792,14 +801,14 @@ def _redact_events(tx: Transaction, conversation: int, uids: Collection[str]) ->
     is_complete = True
     low, high = make_place(conversation, 0), make_place(conversation, SEQ_MASK)
     told: list[tuple[int, JSONObject]] = []
-    for where, body in tx.rows("SELECT place, body FROM event WHERE place BETWEEN ? AND ?", low, high):
+    for where, body in tx.rows("SELECT place, body FROM main.event WHERE place BETWEEN ? AND ?", low, high):
         try:
             event: JSONObject = decode_row(decode, body, "Event")
             told.append((where, event | {"type": event["type"]}))
         except (StoreCorrupt, TypeError, KeyError):
             log_warning(f"event {where & SEQ_MASK} of conversation {conversation} could not be read; it is removed")
             blank = encode_event(UserNoticeCreated(number=where & SEQ_MASK, text=UNREADABLE_EVENT))
-            tx.run("UPDATE event SET body = ? WHERE place = ?", blank, where)
+            tx.run("UPDATE main.event SET body = ? WHERE place = ?", blank, where)
             is_complete = False
     theirs = [event for _, event in told if event.get("uid") in uids]
     waited = {event.get("queued") for event in theirs} - {None}  # the number of queued input, before it had a uid
@@ -811,7 +820,7 @@ def _redact_events(tx: Transaction, conversation: int, uids: Collection[str]) ->
         names = (*TEXT_FIELDS, *ERROR_FIELDS) if is_of_them or is_beside else ERROR_FIELDS
         if any(event.get(name) for name in names):
             blanked = {name: _empty_value(value) if name in names else value for name, value in event.items()}
-            tx.run("UPDATE event SET body = ? WHERE place = ?", encode(blanked), where)
+            tx.run("UPDATE main.event SET body = ? WHERE place = ?", encode(blanked), where)
     return steps if is_complete else None
 
 
@@ -829,7 +838,7 @@ def _redact_errors(
 ) -> None:
     low, high = make_place(conversation, 0), make_place(conversation, SEQ_MASK)
     for where, value, body in tx.rows(
-        f"SELECT place, {column}, body FROM {table} WHERE place BETWEEN ? AND ?", low, high
+        f"SELECT place, {column}, body FROM main.{table} WHERE place BETWEEN ? AND ?", low, high
     ):
         try:
             record = decode_row(msgspec.json.Decoder(kind).decode, body, table)
@@ -838,7 +847,7 @@ def _redact_errors(
             record = replace(make_empty(where & SEQ_MASK, value), error="-")
         if record.error:
             bare = msgspec.json.encode(replace(record, error=""))
-            tx.run(f"UPDATE {table} SET body = ? WHERE place = ?", bare, where)
+            tx.run(f"UPDATE main.{table} SET body = ? WHERE place = ?", bare, where)
 
 
 def _empty_turn(number: int, agent: object) -> TurnRecord:

@@ -65,13 +65,13 @@ def append_entries(
     if _is_redacted(tx, key):
         return 0
     tx.run(
-        "INSERT INTO transcript (project, session, subpath, conversation, time, entries, redacted)"
+        "INSERT INTO main.transcript (project, session, subpath, conversation, time, entries, redacted)"
         " VALUES (?, ?, ?, ?, 0, 0, 0) ON CONFLICT DO NOTHING",
         *key,
         conversation,
     )
     row = tx.row(
-        "SELECT number, conversation, time, entries, redacted, summary FROM transcript"
+        "SELECT number, conversation, time, entries, redacted, summary FROM main.transcript"
         f" WHERE project = ? AND session = ? AND subpath = ?{tx.dialect.row_lock}",
         *key,
     )
@@ -83,7 +83,7 @@ def append_entries(
     if not fresh:
         return 0
     tx.run_many(
-        "INSERT INTO transcript_entry (place, transcript, name, body) VALUES (?, ?, ?, ?)",
+        "INSERT INTO main.transcript_entry (place, transcript, name, body) VALUES (?, ?, ?, ?)",
         [
             (make_place(number, last + index), number, name, body)
             for index, (name, (_, body)) in enumerate(fresh.items(), 1)
@@ -93,7 +93,7 @@ def append_entries(
         before = None if summary is None else decode_entry(summary)
         summary = encode_entry(update_summary(before, [entry for entry, _ in fresh.values()]))
     tx.run(
-        "UPDATE transcript SET conversation = ?, time = ?, entries = ?, summary = ? WHERE number = ?",
+        "UPDATE main.transcript SET conversation = ?, time = ?, entries = ?, summary = ? WHERE number = ?",
         owner or conversation,
         max(now_ms(), time + 1),
         last + len(fresh),
@@ -107,14 +107,14 @@ def load_entries(tx: Transaction, key: TranscriptKey) -> list[JSONObject] | None
     """Return all entries of a transcript in order, or None if it does not exist."""
     check_key(key)
     row = tx.row(
-        "SELECT number FROM transcript WHERE project = ? AND session = ? AND subpath = ? AND redacted = 0", *key
+        "SELECT number FROM main.transcript WHERE project = ? AND session = ? AND subpath = ? AND redacted = 0", *key
     )
     if row is None:
         return None
     return [
         decode_entry(body)
         for (body,) in tx.rows(
-            "SELECT body FROM transcript_entry WHERE place BETWEEN ? AND ? ORDER BY place",
+            "SELECT body FROM main.transcript_entry WHERE place BETWEEN ? AND ? ORDER BY place",
             make_place(row[0], 0),
             make_place(row[0], SEQ_MASK),
         )
@@ -124,7 +124,7 @@ def load_entries(tx: Transaction, key: TranscriptKey) -> list[JSONObject] | None
 def list_sessions(tx: Transaction, project: str) -> list[tuple[str, int, JSONObject | None]]:
     """Return the sessions of a project: id, time of the last write (ms), and summary."""
     rows = tx.rows(
-        "SELECT session, time, summary FROM transcript"
+        "SELECT session, time, summary FROM main.transcript"
         " WHERE project = ? AND subpath = '' AND redacted = 0 ORDER BY time",
         project,
     )
@@ -133,7 +133,7 @@ def list_sessions(tx: Transaction, project: str) -> list[tuple[str, int, JSONObj
 
 def list_subpaths(tx: Transaction, project: str, session: str) -> list[str]:
     rows = tx.rows(
-        "SELECT subpath FROM transcript WHERE project = ? AND session = ? AND subpath <> '' AND redacted = 0"
+        "SELECT subpath FROM main.transcript WHERE project = ? AND session = ? AND subpath <> '' AND redacted = 0"
         " ORDER BY number",
         project,
         session,
@@ -147,15 +147,15 @@ def delete_transcript(tx: Transaction, key: TranscriptKey) -> None:
     some = " AND subpath = ?" if key.subpath else ""
     values = key if key.subpath else key[:2]
     where = f"WHERE project = ? AND session = ?{some}"
-    _drop_entries(tx, [number for (number,) in tx.rows(f"SELECT number FROM transcript {where}", *values)])
-    tx.run(f"DELETE FROM transcript {where}", *values)
+    _drop_entries(tx, [number for (number,) in tx.rows(f"SELECT number FROM main.transcript {where}", *values)])
+    tx.run(f"DELETE FROM main.transcript {where}", *values)
 
 
 def delete_of_conversation(tx: Transaction, conversation: str) -> None:
     """Remove the transcripts of a deleted conversation."""
-    rows = tx.rows(f"SELECT number FROM transcript WHERE conversation = ?{tx.dialect.row_lock}", conversation)
+    rows = tx.rows(f"SELECT number FROM main.transcript WHERE conversation = ?{tx.dialect.row_lock}", conversation)
     _drop_entries(tx, [number for (number,) in rows])
-    tx.run("DELETE FROM transcript WHERE conversation = ?", conversation)
+    tx.run("DELETE FROM main.transcript WHERE conversation = ?", conversation)
 
 
 def redact_of_tree(tx: Transaction, tree: int) -> set[str]:
@@ -164,12 +164,12 @@ def redact_of_tree(tx: Transaction, tree: int) -> set[str]:
     The redacted text may be anywhere in them.
     """
     rows = tx.rows(
-        "SELECT number, session FROM transcript WHERE redacted = 0 AND conversation IN"
-        f" (SELECT name FROM conversation WHERE tree = ?) ORDER BY number{tx.dialect.row_lock}",
+        "SELECT number, session FROM main.transcript WHERE redacted = 0 AND conversation IN"
+        f" (SELECT name FROM main.conversation WHERE tree = ?) ORDER BY number{tx.dialect.row_lock}",
         tree,
     )
     for number, _ in rows:
-        tx.run("UPDATE transcript SET redacted = 1, summary = NULL WHERE number = ?", number)
+        tx.run("UPDATE main.transcript SET redacted = 1, summary = NULL WHERE number = ?", number)
     _drop_entries(tx, [number for number, _ in rows])
     return {session for _, session in rows}
 
@@ -177,12 +177,12 @@ def redact_of_tree(tx: Transaction, tree: int) -> set[str]:
 def delete_unowned_older(tx: Transaction, before: int) -> int:
     """Remove transcripts without a conversation that were last written before a time (ms). Return their number."""
     rows = tx.rows(
-        f"SELECT number FROM transcript WHERE conversation = '' AND time < ? ORDER BY number{tx.dialect.row_lock}",
+        f"SELECT number FROM main.transcript WHERE conversation = '' AND time < ? ORDER BY number{tx.dialect.row_lock}",
         before,
     )
     _drop_entries(tx, [number for (number,) in rows])
     for (number,) in rows:
-        tx.run("DELETE FROM transcript WHERE number = ?", number)
+        tx.run("DELETE FROM main.transcript WHERE number = ?", number)
     return len(rows)
 
 
@@ -192,7 +192,7 @@ def delete_unowned_older(tx: Transaction, before: int) -> int:
 def find_transcript(tx: Transaction, key: TranscriptKey, *, lock: bool = False) -> TranscriptRow | None:
     """Return a transcript, redacted or not; None if it does not exist. With `lock`, its row is locked."""
     row = tx.row(
-        "SELECT number, entries, redacted, summary FROM transcript"
+        "SELECT number, entries, redacted, summary FROM main.transcript"
         f" WHERE project = ? AND session = ? AND subpath = ?{tx.dialect.row_lock if lock else ''}",
         *key,
     )
@@ -206,7 +206,7 @@ def open_transcript(tx: Transaction, key: TranscriptKey, conversation: str) -> T
     """Return a locked transcript of a conversation, which is created if needed."""
     check_key(key)
     tx.run(
-        "INSERT INTO transcript (project, session, subpath, conversation, time, entries, redacted)"
+        "INSERT INTO main.transcript (project, session, subpath, conversation, time, entries, redacted)"
         " VALUES (?, ?, ?, ?, 0, 0, 0) ON CONFLICT DO NOTHING",
         *key,
         conversation,
@@ -224,14 +224,14 @@ def save_transcript(tx: Transaction, row: TranscriptRow, summary: JSONObject, en
     batch = EntryBatch(entries)
     if batch.entries:
         tx.run_many(
-            "INSERT INTO transcript_entry (place, transcript, name, body) VALUES (?, ?, ?, ?)",
+            "INSERT INTO main.transcript_entry (place, transcript, name, body) VALUES (?, ?, ?, ?)",
             [
                 (make_place(row.number, row.entries + index), row.number, name, body)
                 for index, (name, (_, body)) in enumerate(batch.entries.items(), 1)
             ],
         )
     tx.run(
-        "UPDATE transcript SET time = ?, entries = ?, redacted = 0, summary = ? WHERE number = ?",
+        "UPDATE main.transcript SET time = ?, entries = ?, redacted = 0, summary = ? WHERE number = ?",
         now_ms(),
         row.entries + len(batch.entries),
         encode_entry(summary),
@@ -243,7 +243,8 @@ def find_entry(tx: Transaction, project: str, uuid: str, number: int | None = No
     """Return an entry of any transcript of a project, or of one transcript, with the number of its transcript."""
     where, values = ("t.number = ?", (number,)) if number is not None else ("t.project = ?", (project,))
     row = tx.row(
-        "SELECT t.number, e.body FROM transcript t JOIN transcript_entry e ON e.transcript = t.number AND e.name = ?"
+        "SELECT t.number, e.body FROM main.transcript t"
+        " JOIN main.transcript_entry e ON e.transcript = t.number AND e.name = ?"
         f" WHERE {where} ORDER BY t.number LIMIT 1",
         uuid.encode("utf-8", "surrogatepass"),
         *values,
@@ -254,7 +255,7 @@ def find_entry(tx: Transaction, project: str, uuid: str, number: int | None = No
 def load_entries_before(tx: Transaction, number: int, before: int, limit: int) -> list[tuple[int, JSONObject]]:
     """Return the last `limit` entries of a transcript before position `before`, newest first, with their positions."""
     rows = tx.rows(
-        "SELECT place, body FROM transcript_entry WHERE place >= ? AND place < ? ORDER BY place DESC LIMIT ?",
+        "SELECT place, body FROM main.transcript_entry WHERE place >= ? AND place < ? ORDER BY place DESC LIMIT ?",
         make_place(number, 0),
         make_place(number, before),
         limit,
@@ -292,12 +293,12 @@ def _uuid(entry: JSONObject) -> bytes:
 def _check_owner(tx: Transaction, conversation: str) -> None:
     """Raise `UnknownConversation` if the conversation was deleted while a program still writes."""
     check_name(conversation)
-    if tx.row(f"SELECT 1 FROM conversation WHERE name = ?{tx.dialect.row_lock}", conversation) is None:
+    if tx.row(f"SELECT 1 FROM main.conversation WHERE name = ?{tx.dialect.row_lock}", conversation) is None:
         raise UnknownConversation(conversation)
 
 
 def _is_redacted(tx: Transaction, key: TranscriptKey) -> bool:
-    sql = "SELECT 1 FROM transcript WHERE project = ? AND session = ? AND redacted = 1"
+    sql = "SELECT 1 FROM main.transcript WHERE project = ? AND session = ? AND redacted = 1"
     return tx.row(sql, key.project, key.session) is not None
 
 
@@ -306,7 +307,7 @@ def _find_known(tx: Transaction, transcript: int, names: list[bytes]) -> set[byt
     for start in range(0, len(names), NAMES_PER_QUERY):
         some = names[start : start + NAMES_PER_QUERY]
         marks = ", ".join("?" * len(some))
-        sql = f"SELECT name FROM transcript_entry WHERE transcript = ? AND name IN ({marks})"
+        sql = f"SELECT name FROM main.transcript_entry WHERE transcript = ? AND name IN ({marks})"
         found |= {bytes(name) for (name,) in tx.rows(sql, transcript, *some)}
     return found
 
@@ -314,4 +315,4 @@ def _find_known(tx: Transaction, transcript: int, names: list[bytes]) -> set[byt
 def _drop_entries(tx: Transaction, transcripts: list[int]) -> None:
     for number in transcripts:
         low, high = make_place(number, 0), make_place(number, SEQ_MASK)
-        tx.run("DELETE FROM transcript_entry WHERE place BETWEEN ? AND ?", low, high)
+        tx.run("DELETE FROM main.transcript_entry WHERE place BETWEEN ? AND ?", low, high)

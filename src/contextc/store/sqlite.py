@@ -482,11 +482,11 @@ class SQLiteStore(Store[sqlite3.Connection]):
         """Do nothing: BEGIN IMMEDIATE has already taken the only write lock."""
 
     def _record_erasure(self, tx: Transaction) -> None:
-        tx.run("INSERT INTO erasure (time) VALUES (?)", now_ms())
+        tx.run("INSERT INTO main.erasure (time) VALUES (?)", now_ms())
 
     @property
     def pending_erasure(self) -> int:
-        return self.read(lambda tx: tx.rows("SELECT count(*) FROM erasure")[0][0])
+        return self.read(lambda tx: tx.rows("SELECT count(*) FROM main.erasure")[0][0])
 
     def _erase_removed_content(self) -> None:
         """Truncate the write-ahead log. If a reader still needs it, retry in the background.
@@ -510,7 +510,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         """Truncate the log, waiting up to `wait` seconds for readers. Return True if it holds no erased content."""
         connection = self._checkout()
         try:
-            ((last,),) = connection.execute("SELECT max(number) FROM erasure").fetchall()
+            ((last,),) = connection.execute("SELECT max(number) FROM main.erasure").fetchall()
             busy = 0
             if last is not None:
                 connection.execute(f"PRAGMA busy_timeout = {wait * 1000:.0f}")
@@ -523,7 +523,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         if busy or last is None:
             return not busy
         with suppress(StoreError):  # otherwise the erasure is repeated
-            self.write(lambda tx: tx.run("DELETE FROM erasure WHERE number <= ?", last))
+            self.write(lambda tx: tx.run("DELETE FROM main.erasure WHERE number <= ?", last))
             return True
         return False
 
@@ -602,7 +602,7 @@ def write_copy(source: sqlite3.Connection, target: str) -> None:
             if (found := copy.execute("PRAGMA integrity_check").fetchall()) != [("ok",)]:
                 raise StoreCorrupt(f"{target}: the copy is corrupt: {found[0][0]}", fix="Check the store itself.")
             if copy.execute("SELECT 1 FROM sqlite_master WHERE name = 'erasure'").fetchall():
-                copy.execute("DELETE FROM erasure")  # the copy has no log that could hold erased content
+                copy.execute("DELETE FROM main.erasure")  # the copy has no log that could hold erased content
         sync_to_disk(partial)
         os.rename(partial, target)
         sync_to_disk(os.path.dirname(os.path.abspath(target)))

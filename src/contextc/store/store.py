@@ -184,7 +184,7 @@ class Store(TurnControls[Connection]):
 
     def blob(self, name: str) -> bytes:
         """Return the bytes of a Media part by its `blob`."""
-        row = self.read(lambda tx: tx.row("SELECT data FROM blob WHERE name = ?", name))
+        row = self.read(lambda tx: tx.row("SELECT data FROM main.blob WHERE name = ?", name))
         if row is None:
             raise InvalidInput(f"This store has no blob {name!r}: it was redacted, or never stored.")
         data = bytes_or_none(row[0])

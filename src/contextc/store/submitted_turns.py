@@ -44,7 +44,7 @@ def submit_input(
     number = here.conversation
     after = records.load_last_number(tx, "event", number)
     digest = sha256(entry.admitted.content).digest()
-    known = tx.row("SELECT queued, digest FROM queue_key WHERE conversation = ? AND key = ?", number, key)
+    known = tx.row("SELECT queued, digest FROM main.queue_key WHERE conversation = ? AND key = ?", number, key)
     if known is not None:
         if bytes(known[1]) != digest:
             raise KeyReused(conversation, key, seq=0)
@@ -57,7 +57,7 @@ def submit_input(
         message_log.check_blobs(tx, conversation, entry.admitted.blobs)
         queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
         tx.run(
-            "INSERT INTO queue_key (conversation, key, queued, digest) VALUES (?, ?, ?, ?)",
+            "INSERT INTO main.queue_key (conversation, key, queued, digest) VALUES (?, ?, ?, ?)",
             number,
             key,
             queued,
@@ -115,7 +115,7 @@ def has_unfinished_work(tx: Transaction, conversation: str, here: BranchTip, age
     turn = records.load_last_turn(tx, here.conversation, agent)
     if turn is not None and turn.state != "finished":
         return True
-    if tx.row("SELECT 1 FROM lease WHERE conversation = ? AND agent = ? AND holder <> ''", conversation, agent):
+    if tx.row("SELECT 1 FROM main.lease WHERE conversation = ? AND agent = ? AND holder <> ''", conversation, agent):
         return True
     return bool(records.load_queue(tx, here.conversation, agent)) or find_submitted(tx, conversation, agent) > 0
 
@@ -125,7 +125,9 @@ def find_submitted(tx: Transaction, conversation: str, agent: str) -> int:
     here = find_tip(tx, conversation, False)
     if here is None:
         return 0
-    row = tx.row("SELECT submitted FROM worker_turn WHERE conversation = ? AND agent = ?", here.conversation, agent)
+    row = tx.row(
+        "SELECT submitted FROM main.worker_turn WHERE conversation = ? AND agent = ?", here.conversation, agent
+    )
     if row is None or not row[0]:
         return 0
     try:
@@ -139,7 +141,9 @@ def take_submitted(tx: Transaction, conversation: str, agent: str) -> int:
     seq = find_submitted(tx, conversation, agent)
     here = find_tip(tx, conversation, False)
     if here is not None:
-        tx.run("UPDATE worker_turn SET submitted = '' WHERE conversation = ? AND agent = ?", here.conversation, agent)
+        tx.run(
+            "UPDATE main.worker_turn SET submitted = '' WHERE conversation = ? AND agent = ?", here.conversation, agent
+        )
     return seq
 
 
@@ -179,7 +183,7 @@ def park_turn(tx: Transaction, name: str, conversation: int, agent: str, turn: i
 
 def _park(tx: Transaction, conversation: int, agent: str, turn: int, reason: str) -> None:
     tx.run(
-        "UPDATE worker_turn SET turn = ?, parked = ?, reason = ? WHERE conversation = ? AND agent = ?",
+        "UPDATE main.worker_turn SET turn = ?, parked = ?, reason = ? WHERE conversation = ? AND agent = ?",
         turn,
         now_ms(),
         reason,

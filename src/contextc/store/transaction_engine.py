@@ -43,6 +43,9 @@ Result = TypeVar("Result")
 POSTGRES_ONLY = "/* postgres */ "
 """The beginning of a statement of a migration that SQLite does not run. `{schema}` is the schema of the store there."""
 SQLITE_ONLY = "/* sqlite */ "
+TABLE_PREFIX = "main."
+"""Every statement names the tables of the store with this prefix. It is SQLite's own name for the open file. PostgreSQL
+gets its schema there, and knows from it which tables a statement is about."""
 Row: TypeAlias = tuple[Any, ...]  # drivers do not type the values; the schema determines them
 
 
@@ -421,10 +424,10 @@ class TransactionEngine(ABC, Generic[Connection]):
                     if statement:
                         tx.run(statement.replace("{schema}", tx.schema))
             if version == 0:
-                tx.run("CREATE TABLE schema_version (version INTEGER NOT NULL)")
-                tx.run("INSERT INTO schema_version (version) VALUES (?)", known)
+                tx.run("CREATE TABLE main.schema_version (version INTEGER NOT NULL)")
+                tx.run("INSERT INTO main.schema_version (version) VALUES (?)", known)
             else:
-                tx.run("UPDATE schema_version SET version = ?", known)
+                tx.run("UPDATE main.schema_version SET version = ?", known)
 
         self.write(work)
 
@@ -548,7 +551,7 @@ class TransactionEngine(ABC, Generic[Connection]):
     def _version(self, tx: Transaction) -> int:
         if not self._has_schema(tx):
             return 0
-        row = tx.row("SELECT version FROM schema_version")
+        row = tx.row("SELECT version FROM main.schema_version")
         return row[0] if row else 0
 
     @abstractmethod

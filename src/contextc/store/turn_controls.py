@@ -72,7 +72,7 @@ def request_end(tx: Transaction, conversation: str, agent: str, kind: RequestKin
         end_waiting_turn(tx, conversation, here.conversation, turn, FINISH_REASONS[kind], END_REASONS[kind])
         request = replace(request, taken=now)
     elif not tx.run(
-        "UPDATE lease SET request = CASE WHEN request = 'cancel' THEN request ELSE ? END"
+        "UPDATE main.lease SET request = CASE WHEN request = 'cancel' THEN request ELSE ? END"
         " WHERE conversation = ? AND agent = ? AND holder <> ''",
         kind,
         conversation,
@@ -80,7 +80,7 @@ def request_end(tx: Transaction, conversation: str, agent: str, kind: RequestKin
     ):
         return nothing
     tx.run(
-        "INSERT INTO turn_request (conversation, turn, kind, who, asked, taken) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO main.turn_request (conversation, turn, kind, who, asked, taken) VALUES (?, ?, ?, ?, ?, ?)",
         here.conversation,
         turn.number,
         kind,
@@ -96,7 +96,7 @@ def load_requests(tx: Transaction, conversation: str, turn: int) -> list[TurnReq
     number = load_tip(tx, conversation).conversation
     found = records.load_turns_by_number(tx, number, [turn])
     rows = tx.rows(
-        "SELECT kind, who, asked, taken FROM turn_request WHERE conversation = ? AND turn = ? ORDER BY number",
+        "SELECT kind, who, asked, taken FROM main.turn_request WHERE conversation = ? AND turn = ? ORDER BY number",
         number,
         turn,
     )
@@ -110,12 +110,12 @@ def load_requests(tx: Transaction, conversation: str, turn: int) -> list[TurnReq
 def take_requests(tx: Transaction, conversation: str, number: int, turn: TurnRecord) -> None:
     """Record that a turn has ended for the requests to end it, and remove the mark from its lease."""
     tx.run(
-        "UPDATE turn_request SET taken = ? WHERE conversation = ? AND turn = ? AND taken = 0",
+        "UPDATE main.turn_request SET taken = ? WHERE conversation = ? AND turn = ? AND taken = 0",
         now_ms(),
         number,
         turn.number,
     )
-    tx.run("UPDATE lease SET request = '' WHERE conversation = ? AND agent = ?", conversation, turn.agent)
+    tx.run("UPDATE main.lease SET request = '' WHERE conversation = ? AND agent = ?", conversation, turn.agent)
 
 
 def end_waiting_turn(

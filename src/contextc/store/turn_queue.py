@@ -106,7 +106,7 @@ def submit_work(
     A parked turn of the agent is no longer parked.
     """
     tx.run(
-        "INSERT INTO worker_turn (conversation, agent, queue, submitted) VALUES (?, ?, ?, ?)"
+        "INSERT INTO main.worker_turn (conversation, agent, queue, submitted) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (conversation, agent) DO UPDATE SET queue = excluded.queue,"
         " submitted = CASE WHEN excluded.submitted = '' THEN worker_turn.submitted ELSE excluded.submitted END,"
         " deaths = CASE WHEN worker_turn.parked > 0 THEN 0 ELSE worker_turn.deaths END,"
@@ -124,7 +124,7 @@ def defer_continuation(tx: Transaction, conversation: int, agent: str) -> bool:
     if tx.dialect.name != "postgres":
         return False
     row = tx.row(
-        "SELECT w.queue, c.name FROM worker_turn w JOIN conversation c ON c.number = w.conversation"
+        "SELECT w.queue, c.name FROM main.worker_turn w JOIN main.conversation c ON c.number = w.conversation"
         " WHERE w.conversation = ? AND w.agent = ?",
         conversation,
         agent,
@@ -142,7 +142,7 @@ def rescue_job(tx: Transaction, job: int, worker: int | None, *, max_deaths: int
     """
     set_search_path(tx)
     row = tx.row(
-        "SELECT queue_name, args::text FROM procrastinate_jobs WHERE id = ? AND status = 'doing'"
+        "SELECT queue_name, args::text FROM main.procrastinate_jobs WHERE id = ? AND status = 'doing'"
         " AND worker_id IS NOT DISTINCT FROM ?::bigint FOR UPDATE SKIP LOCKED",
         job,
         worker,
@@ -153,7 +153,7 @@ def rescue_job(tx: Transaction, job: int, worker: int | None, *, max_deaths: int
     name, number, agent = str(wanted["conversation"]), int(str(wanted["number"])), str(wanted["agent"])
     if is_lease_held(tx, name, agent):
         return False
-    tx.run("DELETE FROM procrastinate_jobs WHERE id = ?", job)
+    tx.run("DELETE FROM main.procrastinate_jobs WHERE id = ?", job)
     here = find_tip(tx, name, True)
     if here is None or here.conversation != number:
         return True
@@ -169,7 +169,8 @@ def rescue_job(tx: Transaction, job: int, worker: int | None, *, max_deaths: int
 def is_lease_held(tx: Transaction, conversation: str, agent: str) -> bool:
     """Return True while the lease of a turn has neither ended nor been released."""
     row = tx.row(
-        f"SELECT 1 FROM lease WHERE conversation = ? AND agent = ? AND holder <> '' AND expires > {tx.dialect.now}",
+        "SELECT 1 FROM main.lease"
+        f" WHERE conversation = ? AND agent = ? AND holder <> '' AND expires > {tx.dialect.now}",
         conversation,
         agent,
     )
@@ -181,7 +182,7 @@ def is_lease_held(tx: Transaction, conversation: str, agent: str) -> bool:
 
 SELECT = (
     "SELECT c.name, w.agent, w.queue, w.turn, w.steps, w.deaths, w.failures, w.parked, w.reason"
-    " FROM worker_turn w JOIN conversation c ON c.number = w.conversation"
+    " FROM main.worker_turn w JOIN main.conversation c ON c.number = w.conversation"
 )
 
 
@@ -194,7 +195,7 @@ def load_worker_turn(tx: Transaction, conversation: int, agent: str) -> WorkerTu
 def save_trouble(tx: Transaction, conversation: int, turn: TurnRecord, *, deaths: int = 0, failures: int = 0) -> None:
     """Save how often a turn lost its worker, and how often in a row its provider failed."""
     tx.run(
-        "UPDATE worker_turn SET turn = ?, steps = ?, deaths = ?, failures = ?, parked = 0, reason = ''"
+        "UPDATE main.worker_turn SET turn = ?, steps = ?, deaths = ?, failures = ?, parked = 0, reason = ''"
         " WHERE conversation = ? AND agent = ?",
         turn.number,
         turn.steps,
@@ -208,7 +209,8 @@ def save_trouble(tx: Transaction, conversation: int, turn: TurnRecord, *, deaths
 def unpark(tx: Transaction, conversation: int, agent: str) -> None:
     """Record that a turn is no longer parked."""
     tx.run(
-        "UPDATE worker_turn SET parked = 0, reason = '', deaths = 0, failures = 0 WHERE conversation = ? AND agent = ?",
+        "UPDATE main.worker_turn SET parked = 0, reason = '', deaths = 0, failures = 0"
+        " WHERE conversation = ? AND agent = ?",
         conversation,
         agent,
     )

@@ -152,9 +152,9 @@ _turn_from_json = msgspec.json.Decoder(TurnRecord).decode
 _step_from_json = msgspec.json.Decoder(StepRecord).decode
 
 
-LAST_TURN = "SELECT body FROM turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1"
-QUEUE = "SELECT number, kind, body FROM queue WHERE conversation = ? AND agent = ? ORDER BY number"
-TRIGGER_STATES = "SELECT name, body, agent FROM trigger_state WHERE conversation = ? AND agent IN (?, ?)"
+LAST_TURN = "SELECT body FROM main.turn WHERE place BETWEEN ? AND ? AND agent = ? ORDER BY place DESC LIMIT 1"
+QUEUE = "SELECT number, kind, body FROM main.queue WHERE conversation = ? AND agent = ? ORDER BY number"
+TRIGGER_STATES = "SELECT name, body, agent FROM main.trigger_state WHERE conversation = ? AND agent IN (?, ?)"
 
 
 def _place(conversation: int, number: int) -> int:
@@ -177,7 +177,7 @@ def append_events(tx: Transaction, conversation: int, events: Sequence[AnyEvent]
         bodies = [encode(fix_surrogates_in_json(msgspec.to_builtins(event))) for event in told]
         told = [decode_event(body) for body in bodies]
     tx.run_many(
-        "INSERT INTO event (place, body) VALUES (?, ?)",
+        "INSERT INTO main.event (place, body) VALUES (?, ?)",
         [(_place(conversation, event.number), body) for event, body in zip(told, bodies, strict=True)],
     )
     _set_last_number(tx, "event", conversation, told[-1].number)
@@ -189,7 +189,9 @@ def load_events(tx: Transaction, conversation: int, after: int, limit: int | Non
 
 
 def _select_events(conversation: int, after: int, limit: int | None) -> tuple[str, int, int]:
-    sql = "SELECT body FROM event WHERE place BETWEEN ? AND ? ORDER BY place" + (f" LIMIT {limit:d}" if limit else "")
+    sql = "SELECT body FROM main.event WHERE place BETWEEN ? AND ? ORDER BY place" + (
+        f" LIMIT {limit:d}" if limit else ""
+    )
     return sql, _place(conversation, after + 1), _place(conversation, SEQ_MASK)
 
 
@@ -204,7 +206,7 @@ def load_last_number(tx: Transaction, table: str, conversation: int) -> int:
     if tx.locked is not None and (known := tx.locked.last_numbers.get((table, conversation))) is not None:
         return known
     row = tx.row(
-        f"SELECT max(place) FROM {table} WHERE place BETWEEN ? AND ?",
+        f"SELECT max(place) FROM main.{table} WHERE place BETWEEN ? AND ?",
         _place(conversation, 0),
         _place(conversation, SEQ_MASK),
     )
@@ -232,10 +234,10 @@ def load_watched_states(tx: Transaction, names: Sequence[str]) -> dict[str, Watc
         some = names[start : start + 500]
         some = [*some, *[some[-1]] * ((1 << (len(some) - 1).bit_length()) - len(some))]  # few different statements
         rows = tx.rows(
-            "SELECT c.name, c.number, (SELECT max(place) FROM event"
+            "SELECT c.name, c.number, (SELECT max(place) FROM main.event"
             " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295),"
-            " (SELECT max(request) FROM lease l WHERE l.conversation = c.name AND l.holder <> '')"
-            f" FROM conversation c WHERE c.name IN ({', '.join('?' for _ in some)})",
+            " (SELECT max(request) FROM main.lease l WHERE l.conversation = c.name AND l.holder <> '')"
+            f" FROM main.conversation c WHERE c.name IN ({', '.join('?' for _ in some)})",
             *some,
         )
         found |= {
@@ -265,7 +267,7 @@ def insert_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRec
     """Insert a turn under the next number."""
     turn = replace(turn, number=load_last_number(tx, "turn", conversation) + 1)
     tx.send(
-        "INSERT INTO turn (place, agent, running, body) VALUES (?, ?, 1, ?)",
+        "INSERT INTO main.turn (place, agent, running, body) VALUES (?, ?, 1, ?)",
         _place(conversation, turn.number),
         turn.agent,
         msgspec.json.encode(turn),
@@ -276,7 +278,7 @@ def insert_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> TurnRec
 
 def save_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> None:
     tx.send(
-        "UPDATE turn SET running = ?, body = ? WHERE place = ?",
+        "UPDATE main.turn SET running = ?, body = ? WHERE place = ?",
         int(turn.state == "running"),
         msgspec.json.encode(turn),
         _place(conversation, turn.number),
@@ -285,7 +287,8 @@ def save_turn(tx: Transaction, conversation: int, turn: TurnRecord) -> None:
 
 def load_turns(tx: Transaction, conversation: int, *, last: int | None = None) -> list[TurnRecord]:
     rows = tx.rows(
-        "SELECT body FROM turn WHERE place BETWEEN ? AND ? ORDER BY place DESC" + (f" LIMIT {last:d}" if last else ""),
+        "SELECT body FROM main.turn WHERE place BETWEEN ? AND ? ORDER BY place DESC"
+        + (f" LIMIT {last:d}" if last else ""),
         _place(conversation, 0),
         _place(conversation, SEQ_MASK),
     )
@@ -310,7 +313,7 @@ def load_turns_by_number(tx: Transaction, conversation: int, numbers: Collection
     if not numbers:
         return {}
     rows = tx.rows(
-        f"SELECT body FROM turn WHERE place IN ({', '.join('?' for _ in numbers)})",
+        f"SELECT body FROM main.turn WHERE place IN ({', '.join('?' for _ in numbers)})",
         *[_place(conversation, number) for number in numbers],
     )
     return {turn.number: turn for turn in decode_rows(_turn_from_json, [body for (body,) in rows], "Turn")}
@@ -342,7 +345,7 @@ def count_started_calls(tx: Transaction, conversation: int, turn: int, seq: int)
     events: list[AnyEvent] = []
     last = _place(conversation, SEQ_MASK)
     while rows := tx.rows(
-        "SELECT place, body FROM event WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 200",
+        "SELECT place, body FROM main.event WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT 200",
         _place(conversation, 0),
         last,
     ):
@@ -411,7 +414,7 @@ def find_opening_message(tx: Transaction, branch: int, turn: TurnRecord) -> Mess
 def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRecord:
     step = replace(step, number=load_last_number(tx, "step", conversation) + 1)
     tx.send(
-        "INSERT INTO step (place, turn, body) VALUES (?, ?, ?)",
+        "INSERT INTO main.step (place, turn, body) VALUES (?, ?, ?)",
         _place(conversation, step.number),
         step.turn,
         msgspec.json.encode(step),
@@ -421,12 +424,14 @@ def insert_step(tx: Transaction, conversation: int, step: StepRecord) -> StepRec
 
 
 def save_step(tx: Transaction, conversation: int, step: StepRecord) -> None:
-    tx.send("UPDATE step SET body = ? WHERE place = ?", msgspec.json.encode(step), _place(conversation, step.number))
+    tx.send(
+        "UPDATE main.step SET body = ? WHERE place = ?", msgspec.json.encode(step), _place(conversation, step.number)
+    )
 
 
 def load_steps(tx: Transaction, conversation: int, turn: int | None) -> list[StepRecord]:
     rows = tx.rows(
-        "SELECT body FROM step WHERE place BETWEEN ? AND ? AND (turn = ? OR ? < 0) ORDER BY place",
+        "SELECT body FROM main.step WHERE place BETWEEN ? AND ? AND (turn = ? OR ? < 0) ORDER BY place",
         _place(conversation, 0),
         _place(conversation, SEQ_MASK),
         turn or 0,
@@ -438,8 +443,8 @@ def load_steps(tx: Transaction, conversation: int, turn: int | None) -> list[Ste
 def load_last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, StepRecord]:
     """Return the last step of each conversation, by conversation number. Unreadable ones are left out."""
     rows = tx.rows(
-        "SELECT s.place, s.body FROM conversation c JOIN step s ON s.place = (SELECT max(place) FROM step"
-        " WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
+        "SELECT s.place, s.body FROM main.conversation c JOIN main.step s ON s.place = (SELECT max(place)"
+        " FROM main.step WHERE place BETWEEN c.number * 4294967296 AND c.number * 4294967296 + 4294967295)"
         f" WHERE c.number IN ({', '.join('?' for _ in conversations)})",
         *conversations,
     )
@@ -450,8 +455,8 @@ def load_last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, 
 
 
 SELECT_STEERING_AND_REQUEST = (
-    "SELECT kind FROM (SELECT kind FROM queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1) q"
-    " UNION ALL SELECT request FROM lease WHERE conversation = ? AND agent = ? AND request <> ''"
+    "SELECT kind FROM (SELECT kind FROM main.queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1) q"
+    " UNION ALL SELECT request FROM main.lease WHERE conversation = ? AND agent = ? AND request <> ''"
 )
 """Selects `steer` if input that steers a running turn is queued, and the kind of a request to end the turn."""
 
@@ -462,7 +467,7 @@ def enqueue_message(tx: Transaction, conversation: int, agent: str, kind: QueueK
     except UnicodeEncodeError:
         message = decode_message(body := encode(fix_surrogates_in_json(msgspec.to_builtins(message))))
     row = tx.row(
-        "INSERT INTO queue (conversation, agent, kind, body) VALUES (?, ?, ?, ?) RETURNING number",
+        "INSERT INTO main.queue (conversation, agent, kind, body) VALUES (?, ?, ?, ?) RETURNING number",
         conversation,
         agent,
         kind,
@@ -486,14 +491,14 @@ def load_queue(tx: Transaction, conversation: int, agent: str) -> list[QueuedMes
 
 def dequeue(tx: Transaction, number: int) -> bool:
     """Remove input from the queue. Return False if it is no longer there."""
-    return bool(tx.run("DELETE FROM queue WHERE number = ?", number))
+    return bool(tx.run("DELETE FROM main.queue WHERE number = ?", number))
 
 
 def without_removed_media(tx: Transaction, message: Message) -> Message:
     """Return queued input with a placeholder for media that was removed from the store meanwhile."""
 
     def replaced(part: AnyPart) -> AnyPart:
-        if not isinstance(part, Media) or not part.blob or tx.row("SELECT 1 FROM blob WHERE name = ?", part.blob):
+        if not isinstance(part, Media) or not part.blob or tx.row("SELECT 1 FROM main.blob WHERE name = ?", part.blob):
             return part
         return Text(f"[{part.kind}: it was removed from the record]")
 
@@ -516,7 +521,7 @@ def load_trigger_states(tx: Transaction, conversation: int, agent: str, channel:
 def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: Mapping[str, JSONObject]) -> None:
     for name, state in states.items():
         tx.send(
-            "INSERT INTO trigger_state (conversation, agent, name, body) VALUES (?, ?, ?, ?)"
+            "INSERT INTO main.trigger_state (conversation, agent, name, body) VALUES (?, ?, ?, ?)"
             " ON CONFLICT (conversation, agent, name) DO UPDATE SET body = excluded.body",
             conversation,
             agent,
@@ -531,8 +536,8 @@ def save_trigger_states(tx: Transaction, conversation: int, agent: str, states: 
 def copy_trigger_states(tx: Transaction, source: int, target: int) -> None:
     """Copy trigger states to a fork, so that triggers do not repeat a message there."""
     tx.run(
-        "INSERT INTO trigger_state (conversation, agent, name, body)"
-        " SELECT CAST(? AS BIGINT), agent, name, body FROM trigger_state WHERE conversation = ?",
+        "INSERT INTO main.trigger_state (conversation, agent, name, body)"
+        " SELECT CAST(? AS BIGINT), agent, name, body FROM main.trigger_state WHERE conversation = ?",
         target,
         source,
     )
@@ -542,9 +547,9 @@ def delete_records(tx: Transaction, conversation: int) -> None:
     """Remove all rows of a deleted conversation."""
     for table in ("turn", "step", "event"):
         low, high = _place(conversation, 0), _place(conversation, SEQ_MASK)
-        tx.run(f"DELETE FROM {table} WHERE place BETWEEN ? AND ?", low, high)
+        tx.run(f"DELETE FROM main.{table} WHERE place BETWEEN ? AND ?", low, high)
     for table in ("queue", "trigger_state", "approval", "turn_request", "worker_turn", "queue_key"):
-        tx.run(f"DELETE FROM {table} WHERE conversation = ?", conversation)
+        tx.run(f"DELETE FROM main.{table} WHERE conversation = ?", conversation)
 
 
 # ── events by type ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -575,7 +580,7 @@ def load_events_of_types(
     first, last = make_place(conversation, 0), make_place(conversation, SEQ_MASK if before is None else before - 1)
     rows = tx.rows(
         f"SELECT n.body, ({_last_event_query('n.place - 1', speaking)})"
-        f" FROM (SELECT place, body FROM event WHERE place BETWEEN ? AND ? AND {_between('body', wanted)}"
+        f" FROM (SELECT place, body FROM main.event WHERE place BETWEEN ? AND ? AND {_between('body', wanted)}"
         f" ORDER BY place DESC LIMIT {limit:d}) n ORDER BY n.place",
         *(first, *speaking),
         *(first, last, *wanted),
@@ -621,7 +626,7 @@ def _find_message_event(tx: Transaction, conversation: int, body: bytes | None) 
 def _last_event_query(high: str, bounds: Sequence[bytes]) -> str:
     """Return the query for the last event of some types up to a place."""
     which = f"s.place BETWEEN ? AND {high} AND {_between('s.body', bounds)}"
-    return f"SELECT s.body FROM event s WHERE {which} ORDER BY s.place DESC LIMIT 1"
+    return f"SELECT s.body FROM main.event s WHERE {which} ORDER BY s.place DESC LIMIT 1"
 
 
 def _type_bounds(kinds: Iterable[type[Event]]) -> list[bytes]:
@@ -652,7 +657,7 @@ StreamStatus: TypeAlias = Literal["sent", "error", "cancelled"]
 StreamDelta: TypeAlias = Text | Reasoning | ToolCall
 Piece: TypeAlias = tuple[str, AnyPart]
 """The uid of a message, and a part of it that was received."""
-OPEN_OF_TURN = "SELECT uid FROM stream WHERE conversation = ? AND agent = ? AND lease <= ? ORDER BY uid"
+OPEN_OF_TURN = "SELECT uid FROM main.stream WHERE conversation = ? AND agent = ? AND lease <= ? ORDER BY uid"
 EMPTY_REPLY = Message(role="assistant")
 
 _parts_to_json = msgspec.json.Encoder().encode
@@ -664,7 +669,7 @@ def open_stream(tx: Transaction, lease: Lease, head: Message) -> None:
     uid = head.uid
     check_name(uid, "message")
     made = tx.run(
-        "INSERT INTO stream (uid, conversation, agent, lease, head) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
+        "INSERT INTO main.stream (uid, conversation, agent, lease, head) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
         uid,
         lease.conversation,
         lease.agent,
@@ -686,7 +691,7 @@ def save_deltas(tx: Transaction, uid: str, number: int, parts: list[AnyPart]) ->
     except UnicodeEncodeError:
         body = _parts_to_json(fix_surrogates_in_json(msgspec.to_builtins(parts)))
     tx.send(
-        "INSERT INTO stream_delta (uid, number, parts) VALUES (?, ?, ?)"
+        "INSERT INTO main.stream_delta (uid, number, parts) VALUES (?, ?, ?)"
         " ON CONFLICT (uid, number) DO UPDATE SET parts = excluded.parts",  # a retry: the same deltas, possibly more
         uid,
         number,
@@ -707,7 +712,7 @@ def prefetch_closing(tx: Transaction, lease: Lease) -> None:
 
 def list_open_uids(tx: Transaction, conversation: str) -> set[str]:
     """Return the uids of open streams in a conversation."""
-    return {uid for (uid,) in tx.rows("SELECT uid FROM stream WHERE conversation = ?", conversation)}
+    return {uid for (uid,) in tx.rows("SELECT uid FROM main.stream WHERE conversation = ?", conversation)}
 
 
 def assemble_message(tx: Transaction, uid: str, final: Message) -> Message | None:
@@ -715,7 +720,7 @@ def assemble_message(tx: Transaction, uid: str, final: Message) -> Message | Non
 
     Return None if the stream has already ended.
     """
-    row = tx.row("SELECT head FROM stream WHERE uid = ?", uid)
+    row = tx.row("SELECT head FROM main.stream WHERE uid = ?", uid)
     if row is None:
         return None
     begun = decode_row(decode_message, row[0], f"Stream {uid}")
@@ -724,7 +729,7 @@ def assemble_message(tx: Transaction, uid: str, final: Message) -> Message | Non
     }
     message = replace(begun, **known | {"uid": uid, "status": final.status, "time": begun.time})
     if not message.parts:
-        deltas = tx.rows("SELECT parts FROM stream_delta WHERE uid = ? ORDER BY number", uid)
+        deltas = tx.rows("SELECT parts FROM main.stream_delta WHERE uid = ? ORDER BY number", uid)
         batches = decode_rows(_parts_from_json, [batch for (batch,) in deltas], f"Stream {uid}")
         message = replace(message, parts=join_deltas(part for batch in batches for part in batch))
     if not message.parts and message.status == "sent" and message.finish is None:
@@ -734,13 +739,13 @@ def assemble_message(tx: Transaction, uid: str, final: Message) -> Message | Non
 
 def load_partial(tx: Transaction, conversation: str, agent: str) -> Message | None:
     """Return the journaled part of the message that an agent is writing, or None."""
-    row = tx.row("SELECT max(uid) FROM stream WHERE conversation = ? AND agent = ?", conversation, agent)
+    row = tx.row("SELECT max(uid) FROM main.stream WHERE conversation = ? AND agent = ?", conversation, agent)
     return assemble_message(tx, row[0], replace(EMPTY_REPLY, status="pending")) if row and row[0] is not None else None
 
 
 def delete_stream(tx: Transaction, uid: str) -> None:
-    tx.send("DELETE FROM stream_delta WHERE uid = ?", uid)
-    tx.send("DELETE FROM stream WHERE uid = ?", uid)
+    tx.send("DELETE FROM main.stream_delta WHERE uid = ?", uid)
+    tx.send("DELETE FROM main.stream WHERE uid = ?", uid)
 
 
 def join_deltas(deltas: Iterable[AnyPart]) -> tuple[AnyPart, ...]:
@@ -988,8 +993,8 @@ def _arguments_text(call: ToolCall) -> str:
 
 
 LOAD_TODOS = (
-    "SELECT t.number, t.text, t.state FROM conversation c LEFT JOIN todo t ON t.conversation = c.name AND t.agent = ?"
-    " WHERE c.name = ? ORDER BY t.number"
+    "SELECT t.number, t.text, t.state FROM main.conversation c"
+    " LEFT JOIN main.todo t ON t.conversation = c.name AND t.agent = ? WHERE c.name = ? ORDER BY t.number"
 )
 """Returns one row without values if the conversation has no todos, and no row if the conversation does not exist."""
 
@@ -1011,7 +1016,7 @@ def add_todo(tx: Transaction, conversation: str, agent: str, text: str) -> Todo:
     """Add a todo. `text` has been validated."""
     _lock_or_create(tx, conversation, agent)
     numbers = tx.row(
-        "SELECT count(*), max(number) FROM todo WHERE conversation = ? AND agent = ?", conversation, agent
+        "SELECT count(*), max(number) FROM main.todo WHERE conversation = ? AND agent = ?", conversation, agent
     ) or (0, 0)
     check_count(numbers[0] + 1)
     todo = Todo(number=(numbers[1] or 0) + 1, text=text)
@@ -1022,7 +1027,7 @@ def add_todo(tx: Transaction, conversation: str, agent: str, text: str) -> Todo:
 def replace_todos(tx: Transaction, conversation: str, agent: str, todos: list[Todo]) -> list[Todo]:
     """Replace the list. `todos` have been validated and numbered."""
     _lock_or_create(tx, conversation, agent)
-    tx.run("DELETE FROM todo WHERE conversation = ? AND agent = ?", conversation, agent)
+    tx.run("DELETE FROM main.todo WHERE conversation = ? AND agent = ?", conversation, agent)
     _insert(tx, conversation, agent, todos)
     return todos
 
@@ -1033,7 +1038,7 @@ def change_todos(tx: Transaction, conversation: str, agent: str, changes: list[T
     load_tip(tx, conversation, lock=True)
     for each in changes:
         changed = tx.run(
-            "UPDATE todo SET state = coalesce(?, state), text = coalesce(?, text)"
+            "UPDATE main.todo SET state = coalesce(?, state), text = coalesce(?, text)"
             " WHERE conversation = ? AND agent = ? AND number = ?",
             each.state,
             each.text,
@@ -1053,8 +1058,8 @@ def change_todos(tx: Transaction, conversation: str, agent: str, changes: list[T
 def copy_todos(tx: Transaction, source: str, name: str) -> None:
     """Copy the lists of a conversation to a new one."""
     tx.run(
-        "INSERT INTO todo (conversation, agent, number, text, state)"
-        " SELECT CAST(? AS TEXT), agent, number, text, state FROM todo WHERE conversation = ?",
+        "INSERT INTO main.todo (conversation, agent, number, text, state)"
+        " SELECT CAST(? AS TEXT), agent, number, text, state FROM main.todo WHERE conversation = ?",
         name,
         source,
     )
@@ -1083,13 +1088,15 @@ def _lock_or_create(tx: Transaction, conversation: str, agent: str) -> None:
 
 def _rows(tx: Transaction, conversation: str, agent: str) -> list[Todo]:
     rows = tx.rows(
-        "SELECT number, text, state FROM todo WHERE conversation = ? AND agent = ? ORDER BY number", conversation, agent
+        "SELECT number, text, state FROM main.todo WHERE conversation = ? AND agent = ? ORDER BY number",
+        conversation,
+        agent,
     )
     return [Todo(number=number, text=text, state=state) for number, text, state in rows]
 
 
 def _insert(tx: Transaction, conversation: str, agent: str, todos: list[Todo]) -> None:
     tx.run_many(
-        "INSERT INTO todo (conversation, agent, number, text, state) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO main.todo (conversation, agent, number, text, state) VALUES (?, ?, ?, ?, ?)",
         [(conversation, agent, todo.number, todo.text, todo.state) for todo in todos],
     )

@@ -77,13 +77,13 @@ class ProviderSlots:
         def work(tx: Transaction) -> bool:
             now, skip = tx.dialect.now, tx.dialect.skip_locked
             tx.run_many(
-                "INSERT INTO provider_slot (provider, number) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                "INSERT INTO main.provider_slot (provider, number) VALUES (?, ?) ON CONFLICT DO NOTHING",
                 [(provider, number) for number in range(limit)],
             )
             return bool(
                 tx.run(
-                    f"UPDATE provider_slot SET holder = ?, expires = {now} + ? WHERE provider = ?"
-                    " AND number = (SELECT number FROM provider_slot WHERE provider = ? AND number < ?"
+                    f"UPDATE main.provider_slot SET holder = ?, expires = {now} + ? WHERE provider = ?"
+                    " AND number = (SELECT number FROM main.provider_slot WHERE provider = ? AND number < ?"
                     f" AND (holder = '' OR expires < {now}) ORDER BY number LIMIT 1{skip})",
                     holder,
                     self._seconds,
@@ -104,7 +104,7 @@ class ProviderSlots:
     def _extend(self, provider: str, holder: str) -> None:
         self._store.write(
             lambda tx: tx.run(
-                f"UPDATE provider_slot SET expires = {tx.dialect.now} + ? WHERE provider = ? AND holder = ?",
+                f"UPDATE main.provider_slot SET expires = {tx.dialect.now} + ? WHERE provider = ? AND holder = ?",
                 self._seconds,
                 provider,
                 holder,
@@ -114,7 +114,7 @@ class ProviderSlots:
     def _release(self, provider: str, holder: str) -> None:
         self._store.write(
             lambda tx: tx.run(
-                "UPDATE provider_slot SET holder = '' WHERE provider = ? AND holder = ?", provider, holder
+                "UPDATE main.provider_slot SET holder = '' WHERE provider = ? AND holder = ?", provider, holder
             ),
             repeatable=True,
         )
