@@ -75,15 +75,19 @@ def test_names_that_codex_keeps_for_itself_are_spelled_and_read_back(name: str) 
 
 
 def test_a_result_answers_a_call_of_codex_as_it_wants_it() -> None:
-    """What `item/tool/call` is answered with."""
-    (result,) = cc.tool_result("a", "look", [cc.Text("no"), PNG], is_error=True).tool_results
+    """What `item/tool/call` is answered with. Media that Codex does not take are described, as in a history."""
+    pdf = cc.Media(mime_type="application/pdf", data=b"%PDF", name="a.pdf")
+    (result,) = cc.tool_result("a", "look", [cc.Text("no"), PNG, pdf], is_error=True).tool_results
     assert encode_result(result) == {
         "contentItems": [
             {"type": "inputText", "text": "no"},
             {"type": "inputImage", "imageUrl": "data:image/png;base64,iVBORw=="},
+            {"type": "inputText", "text": "[document 'a.pdf': application/pdf; not shown]"},
         ],
         "success": False,
     }
+    (empty,) = cc.tool_result("a", "look", "").tool_results
+    assert encode_result(empty) == {"contentItems": [{"type": "inputText", "text": ""}], "success": True}
 
 
 def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:

@@ -35,7 +35,6 @@ from contextc.store import Store
 from contextc.store.branches import count_branches
 from contextc.store.conversation_list import (
     MAX_PAGE_SIZE,
-    ObservedSource,
     list_names,
     load_all_sources,
     load_start_times,
@@ -64,10 +63,14 @@ def list_conversations(store: StoreOption = None, json: JSONOption = False) -> N
         sources = handle.read(load_all_sources)
         if json:
             plain = msgspec.to_builtins(found)
-            print_json([each | _source(sources.get(each["name"])) for each in plain])
+            for each in plain:
+                if (source := sources.get(each["name"])) is not None:
+                    each["observed"] = msgspec.to_builtins(source)
+            print_json(plain)
             return
         started = handle.read(load_start_times)
         order = {name: place for place, name in enumerate(handle.read(list_names))}
+        labels = {name: source.label for name, source in sources.items()}
         titles = {each.name: each.title for each in handle.overviews(limit=MAX_PAGE_SIZE).found}  # more take seconds
     rows = [
         (
@@ -75,7 +78,7 @@ def list_conversations(store: StoreOption = None, json: JSONOption = False) -> N
             f"{each.length:,}",
             str(counts.get(each.name, 0)),
             datetime.fromtimestamp(started.get(each.name, each.created) / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
-            *([replace_control_characters(_label(sources.get(each.name)))] if sources else []),
+            *([replace_control_characters(labels.get(each.name, ""))] if sources else []),
             replace_control_characters(titles.get(each.name, "")),
         )
         for each in sorted(found, key=lambda each: order.get(each.name, len(order)))
@@ -89,15 +92,6 @@ def list_conversations(store: StoreOption = None, json: JSONOption = False) -> N
     widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
     out.print(f"[bold]{_line(columns, widths)}[/]", soft_wrap=True)
     out.file.writelines([f"{_line(row, widths)}\n" for row in rows])  # a rich table takes a millisecond per row
-
-
-def _label(source: ObservedSource | None) -> str:
-    return source.label if source is not None else ""
-
-
-def _source(source: ObservedSource | None) -> dict[str, object]:
-    """Return the additional fields of an observed conversation."""
-    return {"observed": msgspec.to_builtins(source)} if source is not None else {}
 
 
 def _cut(title: str, room: int) -> str:

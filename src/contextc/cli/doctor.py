@@ -93,14 +93,15 @@ def list_keys() -> dict[str, list[str]]:
 
 
 def list_programs() -> dict[str, InstalledProgram]:
-    found: dict[str, InstalledProgram] = {}
-    for program in known_cli_agents().values():
-        install = "" if program.is_installed else f"pip install 'contextc[{program.provider}]'"
-        path, version = program.path, program.version
-        found[program.provider] = InstalledProgram(
-            program=path, version=version, folder=str(program.home), install=install
+    return {
+        each.provider: InstalledProgram(
+            program=each.path,
+            version=each.version,
+            folder=str(each.home),
+            install="" if each.is_installed else f"pip install 'contextc[{each.provider}]'",
         )
-    return found
+        for each in known_cli_agents().values()
+    }
 
 
 def print_settings(settings: dict[str, dict[str, str]]) -> None:

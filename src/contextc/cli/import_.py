@@ -185,28 +185,24 @@ def _print_outcome(summary: ImportSummary, json: bool) -> None:
     if json:
         print_json(summary)
     else:
-        _print_summary(summary)
+        taken = [each for each in summary.conversations if each.error is None]
+        if len(taken) == 1:
+            (one,) = taken
+            current = f", {one.length:,} of them on the current branch" if one.length != one.messages else ""
+            details = f"{pluralize(one.messages, 'message')}{current}, tip {one.tip[:12]}"
+            out.print(f"imported [bold]{escape_markup(one.name)}[/]: {details}", soft_wrap=True)
+        else:
+            out.print(f"imported {pluralize(len(taken), 'conversation')} from {summary.source}")
+        _print_table(taken, summary)
+        problems = len(summary.left_out) + summary.refused
+        left = f"{pluralize(problems, 'item')} left out: see above" if problems else "nothing was left out"
+        out.print(f"{summary.source}, {summary.seconds:.1f} s, {left}")
     if summary.stopped is not None:
         stored = pluralize(len(summary.conversations) - summary.refused, "conversation")
         err.print(escape_markup(f"The import stopped: {summary.stopped}"), soft_wrap=True)
         err.print(f"Stored before that: {stored}. Import the file again to continue.")
     if summary.refused or summary.stopped is not None:
         raise typer.Exit(1)
-
-
-def _print_summary(summary: ImportSummary) -> None:
-    taken = [each for each in summary.conversations if each.error is None]
-    if len(taken) == 1:
-        (one,) = taken
-        current = f", {one.length:,} of them on the current branch" if one.length != one.messages else ""
-        details = f"{pluralize(one.messages, 'message')}{current}, tip {one.tip[:12]}"
-        out.print(f"imported [bold]{escape_markup(one.name)}[/]: {details}", soft_wrap=True)
-    else:
-        out.print(f"imported {pluralize(len(taken), 'conversation')} from {summary.source}")
-    _print_table(taken, summary)
-    problems = len(summary.left_out) + summary.refused
-    left = f"{pluralize(problems, 'item')} left out: see above" if problems else "nothing was left out"
-    out.print(f"{summary.source}, {summary.seconds:.1f} s, {left}")
 
 
 def _print_table(taken: list[ImportedConversation], summary: ImportSummary) -> None:

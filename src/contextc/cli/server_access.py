@@ -161,18 +161,15 @@ class WebUIProcess:
             self._process.stdin.write(msgspec.json.encode(settings) + b"\n")
             self._process.stdin.flush()
 
-    def wait_for_address(self, seconds: float = START_SECONDS) -> str:
+    def wait_for_address(self) -> str:
         """Return the address of the web UI, without its token; "" if it does not start."""
-        assert self._process.stdout is not None
+        output = self._process.stdout
+        assert output is not None
         lines: list[bytes] = []
-        reading = Thread(target=lambda: lines.append(self._read_line()), daemon=True)
+        reading = Thread(target=lambda: lines.append(output.readline()), daemon=True)
         reading.start()
-        reading.join(seconds)
+        reading.join(START_SECONDS)
         return f"http://127.0.0.1:{msgspec.json.decode(lines[0])['port']}/" if lines and lines[0] else ""
-
-    def _read_line(self) -> bytes:
-        assert self._process.stdout is not None
-        return self._process.stdout.readline()
 
     def __enter__(self) -> "WebUIProcess":
         return self

@@ -212,13 +212,7 @@ def wait_for_background(proxy: "ProxyServer", token: str) -> None:
     """
     from contextc.proxy.access_checks import find_processes
 
-    stop = Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _stopped_by_signals() as stop:
         is_announced = False
         while (not proxy.relay.requests or proxy.relay.clients) and (left := find_processes(token)):
             if not is_announced:
@@ -231,9 +225,6 @@ def wait_for_background(proxy: "ProxyServer", token: str) -> None:
                     )
             if stop.wait(BACKGROUND_SECONDS):
                 return
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
@@ -260,13 +251,32 @@ def _signals_for_program() -> "Generator[Callable[[Sequence[str], Mapping[str, s
         return process
 
     handlers = {name: forward for name in FORWARDED_SIGNALS} | {name: _ignore for name in TERMINAL_SIGNALS}
+    with _signal_handlers(handlers):
+        yield start
+
+
+@contextmanager
+def _stopped_by_signals() -> Generator[Event]:
+    """Yield an event that Ctrl-C and SIGTERM set."""
+    stop = Event()
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    with _signal_handlers({"SIGINT": end, "SIGTERM": end}):
+        yield stop
+
+
+@contextmanager
+def _signal_handlers(handlers: "Mapping[str, Callable[[int, FrameType | None], None]]") -> Generator[None]:
+    """Handle signals, as far as the system has them, and restore their earlier handlers."""
     before = {
         number: signal.signal(number, handler)
         for name, handler in handlers.items()
         if (number := getattr(signal, name, None)) is not None
     }
     try:
-        yield start
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -380,13 +390,7 @@ def follow_recorded_requests(store: Store) -> None:
     from contextc.observation.recorded_requests import RecordedRequests  # it takes time to import
     from contextc.proxy.proxy_status import read_statuses
 
-    stop = Event()
-
-    def end(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _stopped_by_signals() as stop:
         requests, statuses = RecordedRequests(store), read_statuses(store.address)
         _print_proxies(statuses)
         gaps = count_gaps(statuses)
@@ -403,9 +407,6 @@ def follow_recorded_requests(store: Store) -> None:
             sys.stdout.flush()
             if is_over:
                 return
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _print_proxies(statuses: "list[ProxyStatus]") -> None:

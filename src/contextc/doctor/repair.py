@@ -232,7 +232,7 @@ class ChainRewriter:
                 tx.run("INSERT INTO main.edge (place) VALUES (?)", make_place(number, edge))
         edges = [edge for edge in edges if edge > base.seq]
         at = BranchTip(here.conversation, self.tree, number, here.revision, base.seq, base.id)
-        self.marker = make_marker(tx, line)
+        self.marker = {"branch": line, "tip": load_branch_end(tx, line)[1].hex()}
         at = self._append(at, list(self._moved_results(base.seq)), 0)
         for row in chain_rows(tx, self.branches, line, base.seq, self.check.end):
             while edges and edges[0] < row.seq:
@@ -357,10 +357,6 @@ def _result_as_text(message: Message, result: ToolResult, *, is_duplicate: bool)
         else f"[a result of {result.name}, whose call is not here:]"
     )
     return replace(message, role="user", author=None, parts=(Text(text), *content))
-
-
-def make_marker(tx: Transaction, branch: int) -> JSONObject:
-    return {"branch": branch, "tip": load_branch_end(tx, branch)[1].hex()}
 
 
 def repaired_branches(tx: Transaction, branches: dict[int, BranchRow]) -> Iterator[int]:

@@ -328,9 +328,9 @@ def find_file_damage(store: Store) -> Iterator[Finding]:
     if whole:
         listed = ", ".join(map(repr, whole))
         would += f". Readable conversations: {listed}. Export them, with ?mode=ro appended to the store address"
-    yield _file_fault(None, "database", " ".join(report[:MAX_LINES]) + more, would)
+    yield _file_fault(None, " ".join(report[:MAX_LINES]) + more, would)
     for name, error in torn.items():
-        yield _file_fault(name, "database", f"It cannot be read completely: {error}", NO_REPAIR)
+        yield _file_fault(name, f"It cannot be read completely: {error}", NO_REPAIR)
 
 
 def conversation_names(store: Store) -> list[str]:
@@ -372,12 +372,12 @@ def _readable_conversations(store: Store) -> tuple[list[str], dict[str, str]]:
     return whole, torn
 
 
-def _file_fault(conversation: str | None, where: str, text: str, would: str) -> Finding:
+def _file_fault(conversation: str | None, text: str, would: str) -> Finding:
     return Finding(
         kind="fault",
         code="damaged-file",
         conversation=conversation,
-        where=where,
+        where="database",
         text=text,
         why=CONSEQUENCE,
         would=would,

@@ -30,7 +30,7 @@ from contextc.formats.message_preparation import (
     split_segments,
     with_text_files,
 )
-from contextc.formats.request_settings import SettingsTable, rename_tools, tool_choice_settings
+from contextc.formats.request_settings import RequestSettings, SettingsTable, ToolChoice, rename_tools
 from contextc.formats.streams import ReplyStream, StreamReader, as_json
 from contextc.messages import (
     PLACED_KEY,
@@ -445,7 +445,8 @@ class Formatter(ABC):
             return request.settings
         told = {tool.name: names.encode(tool.name) for tool in request.tools if isinstance(tool, Tool)}
         changed = {name: spelled for name, spelled in told.items() if name != spelled}
-        places = self.settings.write_structured(tool_choice_settings("named", "-")).keys() if changed else ()
+        named = RequestSettings(tool_choice=ToolChoice("named", "-"))
+        places = self.settings.write_structured(named).keys() if changed else ()
         return {
             name: rename_tools(value, changed) if name in places else value for name, value in request.settings.items()
         }
@@ -603,9 +604,13 @@ class PartEncoder:
         return describe_media(part)
 
     def native_text(self, part: ProviderBlock) -> str:
-        """Return one line of text that replaces another provider's block."""
+        """Return one line of text that replaces another provider's block. A refusal keeps its text."""
         self.note("described", f"a block of {part.provider}")
-        return describe_native(part)
+        data = cast(JSONObject, part.data) if isinstance(part.data, dict) else {}
+        if isinstance(data.get("refusal"), str) and data["refusal"].strip():
+            return data["refusal"]
+        kind = data.get("type") or next(iter(data), "block")
+        return f"[{part.provider} {kind}; not shown]"
 
     def with_media_as_text(self, message: Message) -> Message:
         """Return a message that may contain only text."""
@@ -633,15 +638,6 @@ class PartEncoder:
     def is_own_file(self, part: Media) -> bool:
         """Return True if media is a file that this provider stores."""
         return part.file_id is not None and part.provider == self.provider
-
-
-def describe_native(native: ProviderBlock) -> str:
-    """Return one line of text that replaces another provider's block. A refusal keeps its text."""
-    data = cast(JSONObject, native.data) if isinstance(native.data, dict) else {}
-    if isinstance(data.get("refusal"), str) and data["refusal"].strip():
-        return data["refusal"]
-    kind = data.get("type") or next(iter(data), "block")
-    return f"[{native.provider} {kind}; not shown]"
 
 
 def arguments_text(call: ToolCall) -> str:

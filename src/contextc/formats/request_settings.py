@@ -63,11 +63,6 @@ class RequestSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     output: OutputFormat | None = None
 
 
-def tool_choice_settings(mode: ToolChoiceMode, name: str) -> RequestSettings:
-    """Return settings that contain only a tool choice."""
-    return RequestSettings(tool_choice=ToolChoice(mode, name))
-
-
 def rename_tools(choice: JSON, names: Mapping[str, str], key: str = "") -> JSON:
     """Return a tool choice with other tool names, wherever it contains one."""
     if isinstance(choice, dict):

@@ -408,11 +408,6 @@ def get_properties(schema: JSONObject) -> JSONObject:
     return cast(JSONObject, found) if isinstance(found, dict) else {}
 
 
-def render_typescript(found: Sequence[ToolFunction]) -> str:
-    """Return the TypeScript namespace that OpenAI's models read."""
-    return HEAD + "".join([_render_declaration(each) for each in found]) + TAIL
-
-
 def _render_declaration(function: ToolFunction) -> str:
     comment = f"// {function.description}\n" if function.description else ""
     fields = _render_fields(function.parameters, function.parameters.get("$defs"), 0)
@@ -717,7 +712,7 @@ class TokenCounter:
         tokens += figures.tool * len(found) + figures.tool_with_parameters * with_parameters
         match figures.tool_form:
             case "typescript":
-                return tokens + self.count_text(render_typescript(found))
+                return tokens + self.count_text(HEAD + "".join([_render_declaration(each) for each in found]) + TAIL)
             case "json":
                 return tokens + sum([self.count_text(dump_json(each._asdict())) for each in found])
             case "properties":

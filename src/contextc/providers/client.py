@@ -23,11 +23,6 @@ from contextc.messages import Message, ToolCall, ToolResult
 from contextc.providers.registry import Provider, has_url
 from contextc.providers.registry import provider as named
 
-
-def _no_arguments() -> JSONObject:
-    return {}
-
-
 Deliver: TypeAlias = Callable[[Sequence[Message]], Awaitable[bool] | bool]
 """Hands system and user messages to the model of a running reply, in a form that its client chooses.
 
@@ -86,7 +81,7 @@ class ProviderCall(Struct, frozen=True, kw_only=True):
 
     provider: Provider
     body: bytes
-    arguments: Callable[[], JSONObject] = _no_arguments
+    arguments: Callable[[], JSONObject] = dict
     stream: bool = True
     timeout: float | None = None
     headers: Mapping[str, str] = {}
@@ -94,7 +89,7 @@ class ProviderCall(Struct, frozen=True, kw_only=True):
     session: str = ""
     cursor: str = ""
     revert: bool = False
-    session_opening: Callable[[], JSONObject] = _no_arguments
+    session_opening: Callable[[], JSONObject] = dict
     directory: str = ""
     host: Host | None = None
 
@@ -144,15 +139,12 @@ def check_settings(names: Iterable[str], known: Collection[str], program: str) -
 def check_env(env: object) -> dict[str, str]:
     """Return the variables to add to a program's environment. Raise InvalidSetting if they are not strings."""
     found: dict[object, object] = dict(cast(Mapping[object, object], env)) if isinstance(env, Mapping) else {}
-    if (env is not None and not isinstance(env, Mapping)) or not all(isinstance(each, str) for each in _flat(found)):
+    texts = (*found, *found.values())
+    if (env is not None and not isinstance(env, Mapping)) or not all(isinstance(each, str) for each in texts):
         raise InvalidSetting(
             "env: must be a dict of strings", fix='Pass a dict such as {"HTTPS_PROXY": "http://127.0.0.1:8080"}.'
         )
     return cast(dict[str, str], found)
-
-
-def _flat(found: Mapping[object, object]) -> list[object]:
-    return [*found, *found.values()]
 
 
 def endpoint(provider: Provider | str, **options: object) -> Endpoint:

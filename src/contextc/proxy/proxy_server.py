@@ -239,7 +239,8 @@ class ProxyServer:
         self, listening: socket.socket, stop: asyncio.Event, ready: Callable[[], None] = lambda: None
     ) -> None:
         """Serve until `stop` is set, then end all exchanges. `ready` is called when requests are accepted."""
-        self.address = f"http://{format_address(listening)}"
+        host, port = listening.getsockname()[:2]
+        self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self.recorder.start()
         await self.relay.start(listening)
         self._status.start()
@@ -288,11 +289,6 @@ def _exchange_maker(acting: ActingOptions, access: AccessRules | None) -> Callab
             "Converting requests needs a token, because it uses the key of the server", fix="Pass a token."
         )
     return ConvertingServer(Conversion(acting.converts_to, acting.changes)).make_exchange
-
-
-def format_address(listening: socket.socket) -> str:
-    host, port = listening.getsockname()[:2]
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -198,11 +198,6 @@ def describe_recorded(id: str, exchange: SpooledExchange, seen: ObservedRequest)
     )
 
 
-def other_runs(folder: Path, own: str) -> list[Path]:
-    """Return the folders of other runs. Those whose lock is free are abandoned."""
-    return [path for path in sorted(folder.glob("*")) if path.is_dir() and path.name != own]
-
-
 # ── the process ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -300,7 +295,8 @@ def _open_store(settings: RecorderSettings, proxy: ProxyInput) -> Store:
 def record_run(store: Store, settings: RecorderSettings, proxy: ProxyInput) -> None:
     """Record what other runs have left, then this run until its end."""
     folder = Path(settings.folder)
-    for path in other_runs(folder, settings.run):
+    # Folders of other runs. Those whose lock is free are abandoned.
+    for path in [path for path in sorted(folder.glob("*")) if path.is_dir() and path.name != settings.run]:
         with suppress(TimeoutError, FileNotFoundError), hold_lock(path / LOCK_FILE, 0):
             _work(_recorder(path, store, settings), proxy, is_over=True)
     recorder = _recorder(folder / settings.run, store, settings)

@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache, lru_cache
 from urllib.parse import urlsplit
 
@@ -119,7 +119,7 @@ def parse_upstream(name: str, url: str, *, label: str = "upstream") -> Upstream:
 USAGE = "Write it as NAME=URL, for example openai=https://api.openai.com."
 
 
-def load_upstreams(given: Iterable[str] = (), more: Mapping[str, Upstream] | None = None) -> dict[str, Upstream]:
+def load_upstreams(given: Iterable[str] = ()) -> dict[str, Upstream]:
     """Return all upstreams by name: the known ones that have a URL, then those that the user gave as NAME=URL."""
     found = {name: parse_upstream(name, facts["url"]) for name, facts in known_upstreams().items() if "url" in facts}
     for each in given:
@@ -127,4 +127,4 @@ def load_upstreams(given: Iterable[str] = (), more: Mapping[str, Upstream] | Non
         if not separator:
             raise InvalidSetting("upstream: expected NAME=URL", got=each, fix=USAGE)
         found[name.strip()] = parse_upstream(name.strip(), url.strip())
-    return {**found, **(more or {})}
+    return found

@@ -248,7 +248,14 @@ class TurnWorker:
     def __init__(self, store: Store, agents: Mapping[str, AgentExecutor], options: WorkerOptions | None = None) -> None:
         self.store, self.options = store, options or WorkerOptions()
         turn_queue.check_backend(store.address, store.dialect.name)
-        _check_options(self.options)
+        check_queue(self.options.queue)
+        if self.options.concurrency < 1:
+            raise InvalidInput("concurrency must be at least 1", got=self.options.concurrency)
+        if not self.options.heartbeat > 0:
+            raise InvalidInput("heartbeat must be above 0 seconds", got=self.options.heartbeat)
+        for provider, limit in self.options.slots.items():
+            if limit < 1:
+                raise InvalidInput(f"slots of provider {provider!r} must be at least 1", got=limit)
         self.agents = {name: _check_agent(name, each, store) for name, each in agents.items()}
         if not self.agents:
             raise InvalidInput("agents must have at least one agent", fix="Pass a mapping from names to executors.")
@@ -456,14 +463,3 @@ def _check_agent(name: str, executor: AgentExecutor, store: Store) -> AgentExecu
     if executor.store is not store:
         raise InvalidInput(f"agent {name!r} uses another store", fix="Create it with the store of the worker.")
     return executor.asking(Suspend()) if executor.approve is None else executor
-
-
-def _check_options(options: WorkerOptions) -> None:
-    check_queue(options.queue)
-    if options.concurrency < 1:
-        raise InvalidInput("concurrency must be at least 1", got=options.concurrency)
-    if not options.heartbeat > 0:
-        raise InvalidInput("heartbeat must be above 0 seconds", got=options.heartbeat)
-    for provider, limit in options.slots.items():
-        if limit < 1:
-            raise InvalidInput(f"slots of provider {provider!r} must be at least 1", got=limit)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from rich.cells import chop_cells
 from rich.console import Console
@@ -80,7 +80,7 @@ def render_meter(
     filled = min(METER_WIDTH, max(1 if used else 0, round(share * METER_WIDTH)))
     style = "red" if share >= FULL_SHARE else "yellow" if share >= HIGH_SHARE else "green"
     facts = [f"context {share:.0%}", f"{used:,} of {available:,} tokens"]
-    if usage is not None:
+    if usage is not None and (usage.input or usage.output):  # else it was not reported
         cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
         facts.append(f"{usage.input:,} in{cached}, {usage.output:,} out")
     if cost:
@@ -223,27 +223,12 @@ PROGRESS_INTERVAL = 2_000  # milliseconds
 NORMAL_FINISHES = {"stop", "tool_calls", "end_turn"}
 
 
-class EventOutput(Protocol):
-    """An output for events and for notices of the chat."""
-
-    error_shown: bool
-    """True if the error that ended the last turn was shown."""
-
-    def show(self, event: AnyEvent) -> None: ...
-
-    def note(self, text: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
-
-    def error(self, text: str) -> None: ...
-
-
 class TerminalRenderer:
     """Output for a terminal."""
 
     def __init__(self, text: Console, notices: Console) -> None:
         self.text, self.notices = text, notices
-        self.error_shown = False
+        self.error_shown = False  # True if the error that ended the last turn was shown
         self._block = ""  # kind of the current block
         self._line_is_over = True
         self._progress_shown = 0
@@ -394,15 +379,11 @@ class TerminalRenderer:
                     self.warn(f"the turn ended: {event.finish}")
                 work = [pluralize(event.steps, "step")] if event.steps > 1 else []
                 work += [pluralize(event.tool_calls, "tool call")] if event.tool_calls else []
-                self.show_meter(self._used, self._available, event, ", ".join(work))
-
-    def show_meter(self, used: int, available: int, event: TurnFinish | None = None, more: str = "") -> None:
-        if not available:
-            return
-        self.end_line()
-        usage, cost = (event.usage, event.cost) if event is not None else (None, None)
-        usage = usage if usage is not None and (usage.input or usage.output) else None  # not reported
-        self.notices.print(render_meter(used, available, usage=usage, cost=cost, suffix=more), soft_wrap=True)
+                if self._available:
+                    self.end_line()
+                    more = ", ".join(work)
+                    meter = render_meter(self._used, self._available, usage=event.usage, cost=event.cost, suffix=more)
+                    self.notices.print(meter, soft_wrap=True)
 
 
 class JSONRenderer:

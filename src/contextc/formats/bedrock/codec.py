@@ -299,7 +299,12 @@ def encode_segment(
         elif blocks:
             wire.append({"role": role, "content": blocks})
     for message in wire:
-        encoder.with_a_text(message)
+        content: list[JSONObject] = message["content"]
+        if any("document" in block for block in content) and not any(
+            text_of(block.get("text")).strip() for block in content
+        ):
+            encoder.note("made up", "a line of text beside a document, which may not stand alone")
+            content.append({"text": DOCUMENT_TEXT})
     apart = bool(segment) and bool(own_extra(segment[0].extra, provider).get(APART_KEY))
     return EncodedSegment(tuple(wire), tuple(encoder.notes), apart)
 
@@ -467,15 +472,6 @@ class _Encoder(PartEncoder):
             block = shown or {"text": self.media_text(each)}
             found += merge_block_extra(block, own_extra(each.extra, self.provider))
         return found or [{"text": part.text}]
-
-    def with_a_text(self, message: JSONObject) -> None:
-        """Add a line of text next to documents without any."""
-        content: list[JSONObject] = message["content"]
-        if any("document" in block for block in content) and not any(
-            text_of(block.get("text")).strip() for block in content
-        ):
-            self.note("made up", "a line of text beside a document, which may not stand alone")
-            content.append({"text": DOCUMENT_TEXT})
 
 
 def is_client_tool(use: JSONObject) -> bool:

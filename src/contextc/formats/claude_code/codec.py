@@ -500,7 +500,6 @@ def transcript_entries(
     session: str,
     cwd: str,
     after: str | None = None,
-    version: str = VERSION,
     time: int = 0,
     model: str = UNKNOWN_MODEL_NAME,
     tools: Collection[str] = (),
@@ -537,7 +536,7 @@ def transcript_entries(
                 "timestamp": _format_time(time + index),
                 "isSidechain": False,
                 "cwd": cwd,
-                "version": version,
+                "version": VERSION,
                 "userType": "external",
                 "message": message,
             }

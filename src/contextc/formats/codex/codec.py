@@ -174,10 +174,6 @@ def is_error(item: JSONObject) -> bool:
     )
 
 
-def without_output(item: JSONObject, kind: CallType) -> JSONObject:
-    return {name: value for name, value in item.items() if name != kind.field}
-
-
 def with_result(item: JSONObject, kind: CallType, result: ToolResult) -> JSONObject:
     """Return the item with this result in place of any other."""
     state = item.get("status")
@@ -689,9 +685,10 @@ def encode_text(message: Message, provider: str) -> str:
     return "\n\n".join(text for part in message.parts if (text := encoder.part_text(part)))
 
 
-def encode_result(result: ToolResult, blobs: Mapping[str, bytes] = {}) -> JSONObject:
+def encode_result(result: ToolResult) -> JSONObject:
     """Return the response to `item/tool/call`."""
-    return {"contentItems": Encoder("", blobs).result_blocks(result), "success": not result.is_error}
+    blocks = Encoder("", {}).result_blocks(result) or [{"type": "inputText", "text": ""}]
+    return {"contentItems": blocks, "success": not result.is_error}
 
 
 def item_id(item: JSONObject) -> str:
@@ -1049,7 +1046,7 @@ class Decoder:
         if kind is CALL_TYPES["dynamicToolCall"]:
             ours = Encoder(self.provider, {}).call(call, result)
             return CallWithResult(replace(call, extra=self.extra_fields(item, ours)), result)
-        rest = without_output(item, kind)
+        rest = {name: value for name, value in item.items() if name != kind.field}
         if result is not None and with_result(rest, kind, result) != item:
             rest = item
         rest = {name: value for name, value in rest.items() if name != "id" and value is not None}

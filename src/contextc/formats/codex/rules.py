@@ -305,10 +305,6 @@ def find_unfinished_calls(turns: Sequence[RequestMessage]) -> list[RequestMessag
     return found[::-1]
 
 
-def is_thread_id(name: JSON) -> bool:
-    return isinstance(name, str) and UUID.fullmatch(name) is not None
-
-
 def with_item_ids(body: JSONObject) -> JSONObject:
     def named(item: JSONObject) -> JSONObject:
         return item if item.get("id") else {**item, "id": item_id(item)}
@@ -363,7 +359,7 @@ def check_item_ids(request: ParsedRequest) -> Iterable[RuleFinding]:
 @rule(3, fix=remove_settings("threadId"))
 def check_thread_id(request: ParsedRequest) -> Iterable[RuleFinding]:
     name = request.body.get("threadId")
-    if name is not None and not is_thread_id(name):
+    if name is not None and not (isinstance(name, str) and UUID.fullmatch(name) is not None):
         yield make_finding(("threadId",), "`threadId` must be a UUID.", problem=repr(name))
 
 

@@ -296,22 +296,6 @@ def without_openai_settings(body: JSONObject) -> JSONObject:
     return {**said, **without_fields(body, *OPENAI_SETTINGS)}
 
 
-def is_valid_tool_choice(value: JSON) -> bool:
-    """Return True if `tool_choice` may have this value."""
-    return (
-        value is None
-        or value in TOOL_CHOICES
-        or isinstance(object_or_empty(object_or_empty(value).get("function")).get("name"), str)
-    )
-
-
-def is_valid_response_format(value: JSON) -> bool:
-    """Return True if `response_format` may have this value."""
-    return value is None or (
-        isinstance(value, dict) and object_or_empty(cast(object, value)).get("type", "text") in RESPONSE_FORMATS
-    )
-
-
 # ── rules ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -438,7 +422,11 @@ def check_chunk_roles(request: ParsedRequest) -> Iterable[RuleFinding]:
 @rule(18, fix=remove_settings("tool_choice"))
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     value: JSON = request.body.get("tool_choice")
-    if not is_valid_tool_choice(value):
+    if not (
+        value is None
+        or value in TOOL_CHOICES
+        or isinstance(object_or_empty(object_or_empty(value).get("function")).get("name"), str)
+    ):
         message = f"invalid `tool_choice` {value!r}."
         yield make_finding(
             ("tool_choice",), message, where=vendor_path(("tool_choice",)), known=_pydantic_choices(TOOL_CHOICES)
@@ -462,7 +450,10 @@ def check_function_type(request: ParsedRequest) -> Iterable[RuleFinding]:
 @rule(21, fix=remove_settings("response_format"))
 def check_response_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     value: JSON = request.body.get("response_format")
-    if not is_valid_response_format(value):
+    if not (
+        value is None
+        or (isinstance(value, dict) and object_or_empty(cast(object, value)).get("type", "text") in RESPONSE_FORMATS)
+    ):
         where = vendor_path(("response_format", "type"))
         message = f"invalid `response_format` {value!r}."
         yield make_finding(("response_format",), message, where=where, known=_pydantic_choices(RESPONSE_FORMATS))

@@ -381,16 +381,6 @@ def _fits(name: str, value: JSON) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def is_valid_think(value: JSON) -> bool:
-    """Return True if `think` may have this value."""
-    return value is None or isinstance(value, bool) or value in ("", *THINK_LEVELS)
-
-
-def is_valid_format(value: JSON) -> bool:
-    """Return True if `format` may have this value."""
-    return value in (None, "", "json") or isinstance(value, dict)
-
-
 RULES = RuleSet(
     "OLL",
     "ollama",
@@ -431,14 +421,14 @@ def check_images_base64(request: ParsedRequest) -> Iterable[RuleFinding]:
 @rule(9, fix=remove_settings("think"))
 def check_think(request: ParsedRequest) -> Iterable[RuleFinding]:
     value: JSON = request.body.get("think")
-    if not is_valid_think(value):
+    if not (value is None or isinstance(value, bool) or value in ("", *THINK_LEVELS)):
         yield make_finding(("think",), f"invalid `think` value {value!r}.", value=encode(value).decode())
 
 
 @rule(10, fix=remove_settings("format"))
 def check_format(request: ParsedRequest) -> Iterable[RuleFinding]:
     value: JSON = request.body.get("format")
-    if not is_valid_format(value):
+    if not (value in (None, "", "json") or isinstance(value, dict)):
         yield make_finding(("format",), f"invalid `format` value {value!r}.", value=encode(value).decode())
 
 

@@ -408,7 +408,12 @@ class ChatCodec(BlockCodec):
         parts = [*self.reasoning(wire), *self.parts(wire.get("content"))]
         parts += [self.call(call) for call in cast(list[JSONObject], wire.get("tool_calls") or [])]
         if (old := wire.get("function_call")) and isinstance(old, dict) and cast(JSONObject, old).get("name"):
-            parts.append(self.old_call(cast(JSONObject, old)))
+            function = cast(JSONObject, old)
+            name = cast(str, function.get("name") or UNKNOWN_TOOL)
+            made = tool_call(f"function_{len(self.names)}", name, cast(str, function.get("arguments") or ""))
+            self.names[made.id] = name
+            self.waiting.add(made, name)
+            parts.append(made)
         if isinstance(refusal := wire.get("refusal"), str) and refusal:
             data = {"type": "refusal", "refusal": refusal}
             parts.append(ProviderBlock(provider=self.provider, data=data, extra={self.provider: {FIELD: True}}))
@@ -455,14 +460,6 @@ class ChatCodec(BlockCodec):
         self.names[call["id"]] = named["name"]
         made = tool_call(call["id"], named["name"], named.get("arguments") or named.get("input") or "")
         return with_extra(made, call, _encode_call(made), self.provider)
-
-    def old_call(self, function: JSONObject) -> AnyPart:
-        """Decode a legacy `function_call`, which has no id. Results refer to it by name."""
-        name = cast(str, function.get("name") or UNKNOWN_TOOL)
-        made = tool_call(f"function_{len(self.names)}", name, cast(str, function.get("arguments") or ""))
-        self.names[made.id] = name
-        self.waiting.add(made, name)
-        return made
 
     def old_id(self, name: JSON) -> str:
         found = self.waiting.pop(name) if isinstance(name, str) else None

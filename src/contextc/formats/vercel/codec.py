@@ -87,13 +87,6 @@ def original_form(extra: Extra | None, provider: str) -> JSONObject:
     return cast(JSONObject, own_extra(extra, provider).get(ORIGINAL_FORM) or {})
 
 
-def proof_options(reasoning: Reasoning) -> JSONObject:
-    """Return the proof of reasoning as `providerOptions`; empty if there is none."""
-    fields = PROOF_FIELDS.get(reasoning.provider or "", {})
-    proof = {theirs: value for ours, theirs in fields.items() if (value := getattr(reasoning, ours)) is not None}
-    return {reasoning.provider or "": proof} if proof else {}
-
-
 def carried_options(part: AnyPart) -> JSONObject:
     """Return the fields for other providers that the SDK passes on, as `providerOptions`."""
     found: JSONObject = {}
@@ -191,7 +184,9 @@ class _Encoder(PartEncoder):
                 assert_never(part)
 
     def reasoning(self, part: Reasoning) -> JSONObject | None:
-        options = proof_options(part)
+        fields = PROOF_FIELDS.get(part.provider or "", {})
+        proof = {theirs: value for ours, theirs in fields.items() if (value := getattr(part, ours)) is not None}
+        options = {part.provider or "": proof} if proof else {}
         if not options and part.provider != self.provider:
             self.note("left out", f"unsigned reasoning of {part.provider or 'an unknown provider'}")
             return None

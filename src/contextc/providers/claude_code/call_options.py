@@ -20,6 +20,7 @@ from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.formats.claude_code import split_prompt
 from contextc.formats.claude_code.codec import TOOL_PREFIX
+from contextc.formats.message_preparation import describe_media
 from contextc.messages import SYSTEM_CONTEXT, Media, Message, ToolCall, ToolResult, tool_call
 from contextc.providers.client import Host, ProviderCall, check_settings
 from contextc.providers.registry import DEFAULT_MODEL, Provider
@@ -174,7 +175,7 @@ def _content(result: ToolResult) -> list[JSONObject]:
 def _media(part: Media) -> JSONObject:
     if part.data is not None and part.kind in ("image", "audio"):
         return {"type": part.kind, "data": b64encode(part.data).decode(), "mimeType": part.mime_type}
-    return {"type": "text", "text": f"[{part.kind}: {part.name or part.url or part.mime_type}]"}
+    return {"type": "text", "text": describe_media(part)}
 
 
 def tool_names(tools: list[JSONObject]) -> list[str]:

@@ -16,9 +16,9 @@ from typing import cast
 from contextc._json import JSON, JSONObject, encode
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
-from contextc.formats.codex.codec import CALL_TYPES, Decoder, result_block
+from contextc.formats.codex.codec import CALL_TYPES, Decoder, encode_result
 from contextc.formats.streams import note_event
-from contextc.messages import SYSTEM_CONTEXT, Message, Text, ToolCall, ToolResult
+from contextc.messages import SYSTEM_CONTEXT, Message, ToolCall, ToolResult
 from contextc.providers.client import Host, ProviderCall
 from contextc.providers.codex.app_server import (
     UNKNOWN_METHOD,
@@ -326,13 +326,7 @@ async def _tool_result(params: JSONObject, call: ProviderCall) -> JSONObject:
     found = ToolResult(call_id=asked.id, name=asked.name, content=NO_HOST_TEXT, is_error=True)
     if call.host is not None:
         found = await call.host.run(asked)
-    parts = (Text(found.content),) if isinstance(found.content, str) else found.content
-    blocks = [result_block(part) or {"type": "inputText", "text": _describe_part(part)} for part in parts]
-    return {"contentItems": blocks, "success": not found.is_error}
-
-
-def _describe_part(part: object) -> str:
-    return f"[{cast(str, getattr(part, 'mime_type', 'something'))}: it cannot be shown here]"
+    return encode_result(found)
 
 
 # ── history of a thread ───────────────────────────────────────────────────────────────────────────────────────────────

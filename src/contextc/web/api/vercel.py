@@ -96,7 +96,11 @@ class VercelEncoder:
                 self._context |= {"used": event.used, "available": event.available, "cost": event.cost}
                 chunks.append(self._gauge())
             case ToolCallEnded():
-                chunks += [*self._end_part(), *self._missing_call_input(event.id, event.name, {}), _tool_output(event)]
+                chunks += self._end_part()
+                if event.id not in self._seen:
+                    self._seen.add(event.id)
+                    chunks.append(_input(event.id, event.name, {}))
+                chunks.append(_tool_output(event))
             case ApprovalRequest():
                 self.is_waiting = True
                 asked: JSONObject = {"approvalId": f"{event.number}:{event.approval}", "toolCallId": event.id}
@@ -176,13 +180,6 @@ class VercelEncoder:
             return [{"type": "tool-input-available", **called, "input": decode(written or "{}")}]
         except msgspec.DecodeError as error:
             return [{"type": "tool-input-error", **called, "input": written, "errorText": f"No JSON: {error}."}]
-
-    def _missing_call_input(self, id: str, name: str, arguments: JSONObject) -> list[JSONObject]:
-        """Return the input of a call that the message does not have yet."""
-        if id in self._seen:
-            return []
-        self._seen.add(id)
-        return [_input(id, name, arguments)]
 
     def _step_ended(self) -> list[JSONObject]:
         ended, self._in_step = self._in_step, False
