@@ -58,9 +58,10 @@ class Setting(NamedTuple):
 
 
 class Settings(NamedTuple):
-    store: Setting
-    retention: Setting
-    system_prompt: Setting
+    store: Setting = Setting("", "default")
+    """The address of the store; by default a file in the user's data folder."""
+    retention: Setting = Setting("", "default")
+    system_prompt: Setting = Setting(SYSTEM_PROMPT, "default")
     """The system prompt of every call; empty means none."""
     model: Setting = Setting("", "default")
     """The default provider and model, such as `anthropic:claude-opus-5-5`."""
@@ -247,20 +248,8 @@ def read_settings(
     the argument replace all of these. A retention acts only on a store that was configured beside it: opening another
     store erases nothing.
     """
-    found: dict[str, Setting] = {
-        "store": Setting(f"sqlite:///{os.path.join(find_data_folder(environment), 'contextc.db')}", "default"),
-        "retention": Setting("", "default"),
-        "system_prompt": Setting(SYSTEM_PROMPT, "default"),
-        "model": Setting("", "default"),
-        "local_model": Setting("", "default"),
-        "local_idle": Setting("5m", "default"),
-        "command_environment": Setting("", "default"),
-        "session_gap": Setting("1h", "default"),
-        "summary_instructions": Setting("", "default"),
-        "policy": Setting("default", "default"),
-        "observation_keep_days": Setting("", "default"),
-        "observation_max_bytes": Setting("", "default"),
-    }
+    found = Settings()._asdict()
+    found["store"] = Setting(f"sqlite:///{os.path.join(find_data_folder(environment), 'contextc.db')}", "default")
     origin = dict.fromkeys(found, "default")
     user, project = _config_paths(environment, folder)
     for path, kind in ((user, "user"), (project, "project")):

@@ -1,14 +1,18 @@
 """Invalid arguments of an executor raise an error before a turn begins and before anything is stored."""
 
 import asyncio
+import inspect
 import math
 from collections.abc import Sequence
+from typing import get_type_hints
 
 import pytest
 
 import contextc as cc
+from contextc.compiler.draft import CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent, TextDelta, TurnFinish
+from contextc.executor.agent_config import AgentConfig, AgentOptions
 from contextc.messages import ToolCall
 from tests.conftest import without_addresses
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
@@ -401,3 +405,17 @@ def test_input_that_cannot_fit_does_not_block_what_comes_after_it(store: cc.Stor
     assert "too long to be shown" in sent
     assert "éé" not in sent
     assert len(store.load("demo")[0].text) == 30_000
+
+
+def test_an_option_is_declared_with_one_type() -> None:
+    """Editors complete options from `AgentOptions`. A turn reads them from `AgentConfig`, a compiler from its own."""
+    declared, used = get_type_hints(AgentOptions), get_type_hints(CompilerOptions)
+    fields = dict(inspect.get_annotations(AgentConfig))
+    assert list(declared) == [*CompilerOptions.__struct_fields__, *[name for name in declared if name not in used]]
+    assert [name for name in used if declared[name] != used[name]] == ["policy"]  # callers may write "default"
+    own = [name for name in AgentOptions.__annotations__ if name not in used]
+    assert [name for name in own if name not in fields] == ["settings", "output", "endpoint"]  # used once, at the start
+    assert [name for name in own if name in fields and str(declared[name]) != str(fields[name])] == [
+        "directory",  # None is the default of these two
+        "limits",
+    ]

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from secrets import token_hex
 from types import TracebackType
-from typing import Any, Generic, Literal, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from typing import Any, Generic, Self, TypeAlias, TypeVar, Unpack, cast, overload
 
 import msgspec
 from msgspec import Struct
@@ -22,27 +22,20 @@ from contextc._json import JSON, JSONObject, decode, encode
 from contextc._worker_threads import run_blocking
 from contextc.compiler.compaction import CompactionResult
 from contextc.compiler.compiler import as_provider
-from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import InvalidInput, InvalidOutput, InvalidSetting
 from contextc.events import AnyEvent, TextDelta, TurnStart
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (
-    Approve,
+    AgentOptions,
     ContextSource,
-    PrepareMessages,
-    ShouldContinue,
-    Summarize,
-    Suspend,
     TurnInput,
 )
 from contextc.executor.agent_executor import AgentExecutor
-from contextc.executor.limits import Limits
 from contextc.executor.turn import Turn, run_turn
 from contextc.executor.turn_store import TurnResult, add_usage
 from contextc.messages import Message, Usage, system
 from contextc.prompts import PromptBuilder, PromptFragment
 from contextc.providers import Provider
-from contextc.providers.client import Endpoint
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
 from contextc.store import Store, open_store
 from contextc.store.message_log import DEFAULT_AGENT, check_name
@@ -50,7 +43,7 @@ from contextc.store.store import Store as AnyStore
 from contextc.tools import ToolLike
 from contextc.tools.definitions import NativeTool
 from contextc.tools.parameters import decode_hook, type_schema
-from contextc.triggers import ResourceUsage, Trigger, default_triggers
+from contextc.triggers import Trigger, default_triggers
 
 # ── the type of the result ────────────────────────────────────────────────────────────────────────────────────────────
 # The type of an agent's answers: its JSON schema, and the conversion of an answer into a value of the type.
@@ -404,26 +397,6 @@ MOVED_OPTIONS = {"system_prompt": "instructions", "fragments": "instructions", "
 """Options of `AgentExecutor` that have another name here."""
 
 
-class AgentOptions(CompilerOptionArguments, total=False):
-    """The further options of an agent. `AgentExecutor` and `CompilerOptions` describe them."""
-
-    settings: JSONObject | None
-    budget: int | None
-    output: int | None
-    directory: str | None
-    context: ContextSource | None
-    run: str | None
-    summarize: Summarize | Literal["model"] | None
-    summary_instructions: str
-    summarize_at: float | None
-    on_prepare_messages: PrepareMessages | None
-    should_continue: ShouldContinue | None
-    endpoint: Endpoint | None
-    resources: Callable[[], ResourceUsage]
-    lease_seconds: float
-    session_gap: float
-
-
 class Agent(agent_config.FixedOptions, Generic[T]):
     """An agent: a model, its tools and its instructions. `run_sync`, `run` and `stream` let it answer.
 
@@ -448,8 +421,6 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         output_type: None = ...,
         name: str = ...,
         triggers: Iterable[Trigger] | None = ...,
-        approve: Approve | Suspend | None = ...,
-        limits: Limits | None = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
 
@@ -464,8 +435,6 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         output_type: type[T],
         name: str = ...,
         triggers: Iterable[Trigger] | None = ...,
-        approve: Approve | Suspend | None = ...,
-        limits: Limits | None = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
 
@@ -479,8 +448,6 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         output_type: type[T] | None = None,
         name: str = DEFAULT_AGENT,
         triggers: Iterable[Trigger] | None = None,
-        approve: Approve | Suspend | None = None,
-        limits: Limits | None = None,
         **options: Unpack[AgentOptions],
     ) -> None:
         _check_options(options)
@@ -501,8 +468,6 @@ class Agent(agent_config.FixedOptions, Generic[T]):
                 triggers=default_triggers() if triggers is None else triggers,
                 agent=name,
                 fragments=fragments,
-                approve=approve,
-                limits=limits,
                 **options,
             )
         except BaseException:
@@ -634,12 +599,9 @@ def _check_options(options: Mapping[str, object]) -> None:
     for name in options:
         if name in MOVED_OPTIONS:
             raise InvalidSetting(f"Agent has no option {name!r}", fix=f"Pass {MOVED_OPTIONS[name]}=… instead.")
-        if name not in AgentOptions.__optional_keys__:
-            names = ("tools", "instructions", "store", "output_type", "name", "triggers", "approve", "limits")
-            raise InvalidSetting(
-                f"Agent has no option {name!r}",
-                fix=f"Its options are {', '.join((*names, *sorted(AgentOptions.__optional_keys__)))}.",
-            )
+        if name not in AgentOptions.__annotations__:
+            names = [*agent_config.keyword_names(cast(type[object], Agent)), *sorted(AgentOptions.__annotations__)]
+            raise InvalidSetting(f"Agent has no option {name!r}", fix=f"Its options are {', '.join(names)}.")
 
 
 def _instruction_fragments(instructions: object) -> list[PromptFragment]:

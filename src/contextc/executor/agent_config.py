@@ -10,9 +10,9 @@ import inspect
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -23,7 +23,7 @@ from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
 from contextc.compiler.compaction import check_instructions, check_summarizer, takes_instructions
 from contextc.compiler.compiler import AgentArguments
-from contextc.compiler.draft import CompilerOptions
+from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
 from contextc.messages import Message, ToolCall, user
@@ -36,7 +36,7 @@ from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import TurnRecord
 from contextc.tools import FunctionTool, ToolLike, tool, tools_by_name
 from contextc.tools.definitions import NativeTool, Tool
-from contextc.triggers import ResourceUsage, Trigger
+from contextc.triggers import ResourceUsage, Trigger, read_resources
 
 if TYPE_CHECKING:
     from contextc.executor.summaries import BackgroundSummaries
@@ -118,9 +118,34 @@ class ClientCache:
             await client.close()
 
 
+class AgentOptions(CompilerOptionArguments, total=False):
+    """The options that `Agent` and `AgentExecutor` have in common. `AgentExecutor` and `CompilerOptions` describe them.
+
+    `AgentConfig` has the defaults.
+    """
+
+    settings: JSONObject | None
+    budget: int | None
+    output: int | None
+    directory: str | None
+    context: ContextSource | None
+    run: str | None
+    limits: Limits | None
+    approve: Approve | Suspend | None
+    summarize: Summarize | Literal["model"] | None
+    summary_instructions: str
+    summarize_at: float | None
+    on_prepare_messages: PrepareMessages | None
+    should_continue: ShouldContinue | None
+    endpoint: Endpoint | None
+    resources: Callable[[], ResourceUsage]
+    lease_seconds: float
+    session_gap: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """An agent's options after validation. The parameters of `AgentExecutor` describe them."""
+    """An agent's options as its turns read them."""
 
     store: Store
     agent: str
@@ -128,28 +153,61 @@ class AgentConfig:
     compiler: MessageCompiler
     compile_arguments: AgentArguments
     """Arguments of every `compile` call, without the budget and the prompt context."""
-    context: ContextSource | None
-    budget: int | None
-    run: str | None
-    directory: str
-    limits: Limits
     tools: Mapping[str, FunctionTool]
     step_triggers: Sequence[Trigger]
     mid_step_triggers: Sequence[Trigger]
     channel_trigger_names: frozenset[str]
     """Names of the trigger states that belong to a channel, not to the agent."""
-    approve: Approve | Suspend | None
-    should_continue: ShouldContinue | None
-    on_prepare_messages: PrepareMessages | None
-    summarize: Summarize | Literal["model"] | None
-    summary_instructions: str
-    summarize_at: float | None
     background: "BackgroundSummaries"
-    resources: Callable[[], ResourceUsage]
     clients: ClientCache
-    lease_seconds: float
-    session_gap: float
+    context: ContextSource | None = None
+    budget: int | None = None
+    run: str | None = None
+    directory: str = ""
+    limits: Limits = field(default_factory=Limits)
+    approve: Approve | Suspend | None = None
+    should_continue: ShouldContinue | None = None
+    on_prepare_messages: PrepareMessages | None = None
+    summarize: Summarize | Literal["model"] | None = "model"
+    summary_instructions: str = ""
+    summarize_at: float | None = 0.75
+    resources: Callable[[], ResourceUsage] = read_resources
+    lease_seconds: float = 30
+    session_gap: float = 3600
     owner: TurnOwner | None = None
+
+    def check(self) -> None:
+        """Raise `InvalidSetting` for the first option with an invalid value."""
+        if not isinstance(self.limits, Limits):
+            raise InvalidSetting(
+                f"limits must be a cc.Limits, got {_type_name(self.limits)}",
+                fix="Pass cc.Limits(steps=…, seconds=…), or omit it.",
+            )
+        check_approve(self.approve)
+        check_callback("on_prepare_messages", self.on_prepare_messages, parameters=("request", "step"))
+        check_callback("should_continue", self.should_continue, parameters=("reply", "results"), sync=True)
+        check_callback("resources", self.resources, parameters=(), sync=True)
+        check_prompt_context(self.context)
+        if self.run is not None and (not isinstance(self.run, str) or not self.run):
+            raise InvalidSetting("run must be a non-empty string", got=self.run, fix="Name the run, or omit it.")
+        check_seconds("lease_seconds", self.lease_seconds)
+        check_seconds("session_gap", self.session_gap)
+        if isinstance(self.summarize, str) and self.summarize != "model":
+            raise InvalidSetting(
+                'summarize must be "model", a function or None',
+                got=self.summarize,
+                fix="Pass None to disable summaries.",
+            )
+        if self.summarize != "model":
+            check_summarize(self.summarize)
+        check_summary_instructions(self.summarize, self.summary_instructions)
+        share = self.summarize_at
+        if share is not None and (not is_number(share) or not 0 < share <= 1):
+            raise InvalidSetting(
+                "summarize_at must be a share of the window above 0, up to 1, or None",
+                got=share,
+                fix="Pass None to write no summaries in the background.",
+            )
 
     def arguments_for(self, conversation: str) -> AgentArguments:
         """Return the arguments of a `compile` call, with the prompt context that holds now."""
@@ -248,19 +306,26 @@ class FixedOptions:
 # ── options of an executor ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def check_options(constructor: Callable[..., object], options: Mapping[str, object]) -> None:
-    """Check that every option belongs to the executor or to its compiler."""
-    unknown = [name for name in options if name not in CompilerOptions.__struct_fields__]
-    if unknown:
-        parameters = inspect.signature(constructor).parameters.values()
-        own = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+def split_options(kind: type[object], options: AgentOptions) -> tuple[CompilerOptionArguments, dict[str, Any]]:
+    """Return the options of the compiler, and those that are fields of `AgentConfig`."""
+    compilers = CompilerOptions.__struct_fields__
+    if unknown := [name for name in options if name not in AgentOptions.__annotations__]:
+        own = [*keyword_names(kind), *[each for each in AgentOptions.__annotations__ if each not in compilers]]
         raise InvalidSetting(
             f"AgentExecutor has no option {unknown[0]!r}",
-            fix=(
-                f"Its options are {', '.join(own)}; its compiler's options are "
-                f"{', '.join(CompilerOptions.__struct_fields__)}."
-            ),
+            fix=f"Its options are {', '.join(own)}; its compiler's options are {', '.join(compilers)}.",
         )
+    given = {name: value for name, value in options.items() if value is not None or name not in ("directory", "limits")}
+    return (
+        cast(CompilerOptionArguments, {name: value for name, value in given.items() if name in compilers}),
+        {name: value for name, value in given.items() if name in AgentConfig.__dataclass_fields__},
+    )
+
+
+def keyword_names(kind: type[object]) -> list[str]:
+    """Return the names of the parameters of a class that are passed by name."""
+    parameters = inspect.signature(kind).parameters.values()
+    return [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
 
 
 def split_tools(tools: object) -> tuple[dict[str, FunctionTool], list[NativeTool]]:
@@ -273,17 +338,6 @@ def split_tools(tools: object) -> tuple[dict[str, FunctionTool], list[NativeTool
     listed = list(cast(Iterable[object], tools))
     native = [each for each in listed if isinstance(each, NativeTool)]
     return tools_by_name(cast(list[ToolLike], [each for each in listed if not isinstance(each, NativeTool)])), native
-
-
-def validated_limits(limits: object) -> Limits:
-    if limits is None:
-        return Limits()
-    if not isinstance(limits, Limits):
-        raise InvalidSetting(
-            f"limits must be a cc.Limits, got {_type_name(limits)}",
-            fix="Pass cc.Limits(steps=…, seconds=…), or omit it.",
-        )
-    return limits
 
 
 def check_client(client: object) -> None:
@@ -303,12 +357,6 @@ def check_prompt_context(context: object) -> None:
             f"context must be a cc.prompts.PromptContext or a function, got {_type_name(context)}",
             fix="Pass cc.prompts.PromptContext(project=…), a function of the conversation, or omit it.",
         )
-
-
-def check_run(run: object) -> None:
-    """Check the run that an agent's messages belong to."""
-    if run is not None and (not isinstance(run, str) or not run):
-        raise InvalidSetting("run must be a non-empty string", got=run, fix="Name the run, or omit it.")
 
 
 def check_callback(name: str, callback: object, *, parameters: Sequence[str], sync: bool = False) -> None:
@@ -345,15 +393,6 @@ def check_summary_instructions(summarize: object, instructions: str) -> None:
         check_summarizer(summarize, instructions)
     else:
         check_instructions(instructions)
-
-
-def check_summarize_at(share: object) -> None:
-    if share is not None and (not is_number(share) or not 0 < cast(float, share) <= 1):
-        raise InvalidSetting(
-            "summarize_at must be a share of the window above 0, up to 1, or None",
-            got=share,
-            fix="Pass None to write no summaries in the background.",
-        )
 
 
 def check_approve(approve: object) -> None:

@@ -9,12 +9,11 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from copy import copy
 from dataclasses import replace
 from functools import partial, reduce
-from typing import Literal, Self, Unpack
+from typing import Self, Unpack
 from weakref import WeakSet
 
 from msgspec.structs import replace as replace_fields
 
-from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
 from contextc.compiler.compaction import (
@@ -25,18 +24,16 @@ from contextc.compiler.compaction import (
     take_waiting_summary,
 )
 from contextc.compiler.compiler import AgentArguments, PromptSource, check_compile_arguments
-from contextc.compiler.draft import CompilerOptionArguments
-from contextc.errors import InvalidSetting, UnknownConversation
+from contextc.errors import UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (
     AgentConfig,
+    AgentOptions,
     Approve,
     ClientCache,
     ContextSource,
-    PrepareMessages,
     ShouldContinue,
-    Summarize,
     Suspend,
     TurnInput,
     TurnOwner,
@@ -59,7 +56,7 @@ from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import QueuedMessage, QueueKind
 from contextc.tools import FunctionTool, ToolLike
 from contextc.tools.definitions import NativeTool
-from contextc.triggers import ResourceUsage, Trigger, check_triggers, read_resources
+from contextc.triggers import ResourceUsage, Trigger, check_triggers
 
 
 class AgentExecutor(agent_config.FixedOptions):
@@ -78,8 +75,8 @@ class AgentExecutor(agent_config.FixedOptions):
 
     `context` is the prompt context that fragments are rendered with: recipient, delegations, agents, project. It may be
     a function of the conversation's name, which is called before each step. The default recipient is the author of the
-    message that opens the turn. `run` names the run that the agent's messages belong to. All other options are passed
-    to the compiler. Of an executor, only `context` can be set later; other assignments raise an error.
+    message that opens the turn. `run` names the run that the agent's messages belong to. The options of a
+    compiler are passed to it. Of an executor, only `context` can be set later; other assignments raise an error.
     """
 
     __slots__ = ("__weakref__", "_turns", "config")
@@ -94,35 +91,19 @@ class AgentExecutor(agent_config.FixedOptions):
         agent: str = DEFAULT_AGENT,
         fragments: PromptSource = (),
         system_prompt: str | None = None,
-        settings: JSONObject | None = None,
-        budget: int | None = None,
-        output: int | None = None,
-        directory: str | None = None,
-        context: ContextSource | None = None,
-        run: str | None = None,
-        limits: Limits | None = None,
-        approve: Approve | Suspend | None = None,
-        summarize: Summarize | Literal["model"] | None = "model",
-        summary_instructions: str = "",
-        summarize_at: float | None = 0.75,
-        on_prepare_messages: PrepareMessages | None = None,
-        should_continue: ShouldContinue | None = None,
-        endpoint: Endpoint | None = None,
-        resources: Callable[[], ResourceUsage] = read_resources,
-        lease_seconds: float = 30,
-        session_gap: float = 3600,
-        **options: Unpack[CompilerOptionArguments],
+        **options: Unpack[AgentOptions],
     ) -> None:
-        agent_config.check_options(AgentExecutor.__init__, options)
-        if options.get("fetch", True) is True:
-            options["fetch"] = "always"
-        compiler = MessageCompiler(store, provider, **options)
+        compiler_options, given = agent_config.split_options(AgentExecutor, options)
+        settings, output, endpoint = options.get("settings"), options.get("output"), options.get("endpoint")
+        if compiler_options.get("fetch", True) is True:
+            compiler_options["fetch"] = "always"
+        compiler = MessageCompiler(store, provider, **compiler_options)
         provider = compiler.provider
         check_compile_arguments(
             agent=agent,
             system_prompt=system_prompt,
             settings=settings,
-            budget=budget,
+            budget=options.get("budget"),
             output=output,
             edit=None,
             rewind=None,
@@ -130,26 +111,7 @@ class AgentExecutor(agent_config.FixedOptions):
         )
         functions, native = agent_config.split_tools(tools)
         checked = check_triggers(triggers if triggers is not None else ())
-        limits = agent_config.validated_limits(limits)
-        agent_config.check_approve(approve)
-        agent_config.check_callback("on_prepare_messages", on_prepare_messages, parameters=("request", "step"))
-        agent_config.check_callback("should_continue", should_continue, parameters=("reply", "results"), sync=True)
-        agent_config.check_callback("resources", resources, parameters=(), sync=True)
         agent_config.check_client(endpoint)
-        agent_config.check_prompt_context(context)
-        agent_config.check_run(run)
-        agent_config.check_seconds("lease_seconds", lease_seconds)
-        agent_config.check_seconds("session_gap", session_gap)
-        if summarize != "model":
-            if isinstance(summarize, str):
-                raise InvalidSetting(
-                    'summarize must be "model", a function or None',
-                    got=summarize,
-                    fix="Pass None to disable summaries.",
-                )
-            agent_config.check_summarize(summarize)
-        agent_config.check_summary_instructions(summarize, summary_instructions)
-        agent_config.check_summarize_at(summarize_at)
         prose = {} if functions or native or provider.model.tools else provider.prose_settings
         self.config = AgentConfig(
             store=store,
@@ -163,31 +125,19 @@ class AgentExecutor(agent_config.FixedOptions):
                 "tools": (*[each.tool for each in functions.values()], *native),
                 "settings": {**provider.settings, **provider.stream_settings, **prose, **(settings or {})},
                 "output": output,
-                "directory": directory,
-                "run": run,
+                "directory": options.get("directory"),
+                "run": options.get("run"),
             },
-            context=context,
-            budget=budget,
-            run=run,
-            directory=directory or "",
-            limits=limits,
             tools=functions,
             step_triggers=[each for each in checked if each.at != ("mid_step",)],
             mid_step_triggers=[each for each in checked if "mid_step" in each.at],
             channel_trigger_names=frozenset([each.name for each in checked if each.scope == "channel"])
             | {PROVIDER_COMPACTION_STATE},
-            approve=approve,
-            should_continue=should_continue,
-            on_prepare_messages=on_prepare_messages,
-            summarize=summarize,
-            summary_instructions=summary_instructions,
-            summarize_at=summarize_at,
             background=BackgroundSummaries(),
-            resources=resources,
             clients=ClientCache(provider, store, endpoint),
-            lease_seconds=lease_seconds,
-            session_gap=session_gap,
+            **given,
         )
+        self.config.check()
         self._turns: WeakSet[Turn] = WeakSet()
 
     @property

@@ -1,9 +1,12 @@
 """`contextc chat`: an agent in the terminal, and in a pipe."""
 
+from inspect import signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc.cli.console import JSONOption
 from contextc.cli.inputs import (
@@ -24,73 +27,66 @@ from contextc.errors import InvalidSetting
 from contextc.store.message_log import DEFAULT_AGENT
 
 
-def run(
+class ChatOptions(Struct, frozen=True, kw_only=True):
+    """The arguments and options of the command."""
+
     question: Annotated[
         str | None, typer.Argument(help="Ask this and exit; - reads it from standard input (default: interactive).")
-    ] = None,
-    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The question, as an option.")] = None,
+    ] = None
+    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The question, as an option.")] = None
     model: Annotated[
         str | None,
         typer.Option(
             "--model", "-m", help="Provider and model, as in anthropic:claude-opus-5-5 (default: configured, or local)."
         ),
-    ] = None,
+    ] = None
     conversation: Annotated[
         str | None, typer.Option("--conversation", "-c", help="The conversation to continue, or the name of a new one.")
-    ] = None,
-    go_on: Annotated[bool, typer.Option("--continue", help="Continue the last conversation.")] = False,
-    agent: AgentOption = DEFAULT_AGENT,
-    system: SystemOption = None,
-    tools: ToolsOption = None,
-    root: RootOption = Path("."),
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Approve all tool calls. Commands run without confirmation.")
-    ] = False,
-    steps: StepsOption = None,
-    budget: BudgetOption = None,
-    output: OutputOption = None,
-    policy: PolicyOption = None,
-    url: Annotated[str | None, typer.Option("--url", help="The address of your own endpoint for --model.")] = None,
+    ] = None
+    resume_last: Annotated[bool, typer.Option("--continue", help="Continue the last conversation.")] = False
+    agent: AgentOption = DEFAULT_AGENT
+    system: SystemOption = None
+    tools: ToolsOption = None
+    """None is the default: all tools; no tools for the local model, which is too small and slow for them, and for a
+    program with tools of its own.
+    """
+    root: RootOption = Path(".")
+    yes: Annotated[bool, typer.Option("--yes", help="Approve all tool calls. Commands run without confirmation.")] = (
+        False
+    )
+    steps: StepsOption = None
+    budget: BudgetOption = None
+    output: OutputOption = None
+    policy: PolicyOption = None
+    url: Annotated[str | None, typer.Option("--url", help="The address of your own endpoint for --model.")] = None
     window: Annotated[
         int | None, typer.Option("--window", help="The context window of that model in tokens, if it is not known.")
-    ] = None,
+    ] = None
     key: Annotated[
         str | None, typer.Option("--key", help="The environment variable that holds the key for that model.")
-    ] = None,
-    store: StoreOption = None,
-    json: JSONOption = False,
-) -> None:
+    ] = None
+    store: StoreOption = None
+    json: JSONOption = False
+
+
+def run(**given: Any) -> None:
     """Chat with a model that may use tools. Type /help for the commands.
 
     Without a terminal, each line of standard input is a turn, and the answers go to standard output. Exit code 1 if a
     turn failed, was stopped, or reached a limit. --json prints the events, one per line.
     """
-    from contextc.cli.chat.session import ChatOptions, run_chat
+    from contextc.cli.chat.session import run_chat
 
-    if question is not None and prompt is not None:
+    options = ChatOptions(**given)
+    if options.question is not None and options.prompt is not None:
         raise InvalidSetting("A question and --prompt are given", fix="Pass one of the two.")
-    if conversation is not None and go_on:
+    if options.conversation is not None and options.resume_last:
         raise InvalidSetting("Both --conversation and --continue are given", fix="Pass one of the two.")
-    check_positive(steps=steps, budget=budget, output=output, window=window)
-    options = ChatOptions(
-        question=question if prompt is None else prompt,
-        model=model,
-        conversation=conversation,
-        resume_last=go_on,
-        agent=agent,
-        system=system,
-        tools=tools,
-        root=resolve_root(root),
-        yes=yes,
-        steps=steps,
-        budget=budget,
-        output=output,
-        policy=policy,
-        url=url,
-        window=window,
-        key=key,
-        json=json,
-    )
-    with open_configured_store(store, create=True) as handle:
-        code = run_chat(handle, options)
+    check_positive(steps=options.steps, budget=options.budget, output=options.output, window=options.window)
+    question = options.question if options.prompt is None else options.prompt
+    with open_configured_store(options.store, create=True) as handle:
+        code = run_chat(handle, replace(options, question=question, root=resolve_root(options.root)))
     raise typer.Exit(code)
+
+
+cast(Any, run).__signature__ = signature(ChatOptions)  # typer reads the arguments from it

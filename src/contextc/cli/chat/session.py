@@ -12,10 +12,8 @@ from collections.abc import Callable, Coroutine, Generator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from msgspec import Struct
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
@@ -23,13 +21,13 @@ from rich.text import Text
 from contextc._worker_threads import run_blocking
 from contextc.app.agent_factory import (
     ModelChoice,
-    ToolSelection,
     build_agent,
     choose_tools,
     resolve_model,
     time_based_names,
 )
 from contextc.app.sanitize import sanitize
+from contextc.cli.chat import ChatOptions
 from contextc.cli.chat.terminal import (
     JSONRenderer,
     TerminalApproval,
@@ -43,7 +41,7 @@ from contextc.cli.console import err, escape_markup, format_dollars, format_erro
 from contextc.cli.explain import print_manifest, print_overflow
 from contextc.cli.inputs import read_system_prompt
 from contextc.compiler.ledger import SessionManager
-from contextc.config import PolicyName, mask_secrets
+from contextc.config import mask_secrets
 from contextc.errors import ContextcError, ContextOverflow, InvalidInput, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent, ErrorOccurred
 from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
@@ -53,31 +51,6 @@ from contextc.providers import Endpoint
 from contextc.providers.registry import provider_names
 from contextc.store import Store
 from contextc.tools.todos import format_todos
-
-
-class ChatOptions(Struct, frozen=True, kw_only=True):
-    """The options of one chat."""
-
-    question: str | None = None
-    model: str | None = None
-    conversation: str | None = None
-    resume_last: bool = False
-    agent: str
-    system: str | None = None
-    tools: ToolSelection | None = None
-    """None is the default: all tools; no tools for the local model, which is too small and slow for them, and for a
-    program with tools of its own.
-    """
-    root: Path = Path(".")
-    yes: bool = False
-    steps: int | None = None
-    budget: int | None = None
-    output: int | None = None
-    policy: PolicyName | None = None
-    url: str | None = None
-    window: int | None = None
-    key: str | None = None
-    json: bool = False
 
 
 def pick_conversation(store: Store, name: str | None, *, resume_last: bool) -> str:
