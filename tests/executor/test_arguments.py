@@ -79,7 +79,6 @@ def test_invalid_input_is_refused_and_nothing_is_stored(store: cc.Store, what: o
 @pytest.mark.parametrize("wait", [-1, "x", True, math.nan, None])
 async def test_how_long_to_wait_is_a_number_of_seconds(store: cc.Store, wait: float) -> None:
     """Guarantee 15.1."""
-
     with pytest.raises(InvalidInput, match="wait must be"):
         executor(store).start("demo", "hello", wait=wait)
     with pytest.raises(InvalidInput, match="wait must be"):

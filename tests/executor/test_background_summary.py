@@ -88,7 +88,6 @@ def full() -> int:
 
 async def test_a_summary_is_written_while_the_turn_goes_on_and_used_at_the_next_cut(store: cc.Store, full: int) -> None:
     """Neither its request nor its arrival changes the prefix; where the context is trimmed, the summary stands."""
-
     line = Writer(full + 4, lambda number: number >= full - 2)
     executor = agent(store, line)
     events = await played(executor, "demo", "write")
@@ -109,7 +108,6 @@ async def test_a_summary_is_written_while_the_turn_goes_on_and_used_at_the_next_
 
 async def test_a_turn_waits_for_the_summary_only_if_the_window_is_full(store: cc.Store, full: int) -> None:
     """No second summary is asked for while the first one is being written."""
-
     line = Writer(full + 4, lambda number: number >= full)
     executor = agent(store, line)
     await played(executor, "demo", "write")
@@ -120,7 +118,6 @@ async def test_a_turn_waits_for_the_summary_only_if_the_window_is_full(store: cc
 
 async def test_closing_the_executor_cancels_a_summary_and_stores_nothing(store: cc.Store, full: int) -> None:
     """A turn that ends does not wait for it, and no task is left."""
-
     line = Writer(full - 3, lambda _: False)
     executor = agent(store, line)
     await played(executor, "demo", "write")
@@ -132,7 +129,6 @@ async def test_closing_the_executor_cancels_a_summary_and_stores_nothing(store: 
 
 async def test_a_summary_that_waits_is_used_when_people_ask_for_one(store: cc.Store, full: int) -> None:
     """And not before: the request after it was stored extends the one before it."""
-
     line = Writer(full - 2)
     executor = agent(store, line)
     await played(executor, "demo", "write")
@@ -153,7 +149,6 @@ async def test_a_summary_that_waits_is_used_when_people_ask_for_one(store: cc.St
 @pytest.mark.parametrize("change", ["rewind", "reset", "redact"])
 async def test_a_summary_that_waits_is_not_used_after_a_change(store: cc.Store, full: int, change: str) -> None:
     """It was written from messages that are no longer there."""
-
     executor = agent(store, Writer(full - 2))
     await played(executor, "demo", "write")
     await executor.config.background.wait("demo")
@@ -170,7 +165,6 @@ async def test_a_change_while_a_summary_is_written_leaves_nothing_of_it(
     store: cc.Store, full: int, change: str
 ) -> None:
     """The model has read what was redacted or deleted meanwhile: its answer is not stored, or not used."""
-
     line = Writer(full - 3, lambda _: False)
     executor = agent(store, line)
     await played(executor, "demo", "write")
@@ -189,7 +183,6 @@ async def test_a_change_while_a_summary_is_written_leaves_nothing_of_it(
 
 async def test_no_summary_waits_behind_a_later_one(store: cc.Store, full: int) -> None:
     """Another process has summarized more in the meantime."""
-
     line = Writer(full - 3, lambda _: False)
     begins, other = agent(store, line), agent(store, Writer(0))
     await played(begins, "demo", "write")
@@ -205,7 +198,6 @@ async def test_no_summary_waits_behind_a_later_one(store: cc.Store, full: int) -
 
 async def test_a_summary_that_ends_after_its_turn_is_counted_there(store: cc.Store, full: int) -> None:
     """Its usage and cost are in the record of the turn that asked for it, once."""
-
     line = Writer(full - 3, lambda _: False)
     executor = agent(store, line)
     await played(executor, "demo", "write")
@@ -224,7 +216,6 @@ async def test_a_summary_that_ends_in_the_next_turn_is_counted_where_it_was_aske
     store: cc.Store, full: int
 ) -> None:
     """The next turn takes queued input, and runs under the same lease."""
-
     line = Writer(full - 3, lambda number: number == full - 1)  # the first request of the next turn
     executor = agent(store, line)
     await executor.follow_up("demo", "and now?")
@@ -286,7 +277,6 @@ def test_run_sync_waits_for_a_summary(full: int) -> None:
 
 async def test_the_event_of_a_summary_is_stored_with_the_first_request_that_uses_it(store: cc.Store, full: int) -> None:
     """One event, in the step whose request has the summary; it waits no longer then."""
-
     executor = agent(store, Writer(full + 4))
     await played(executor, "demo", "write")
     await executor.close()
@@ -301,7 +291,6 @@ async def test_the_event_of_a_summary_is_stored_with_the_first_request_that_uses
 
 async def test_people_get_their_own_summary_and_undo_takes_back_what_waits(store: cc.Store, full: int) -> None:
     """With instructions a new summary is asked for. Undoing returns to the original messages, and none waits on."""
-
     line = Writer(full - 2)
     executor = agent(store, line)
     await played(executor, "demo", "write")
@@ -326,7 +315,6 @@ async def test_people_get_their_own_summary_and_undo_takes_back_what_waits(store
 
 async def test_a_failure_before_the_request_does_not_end_the_turn(store: cc.Store) -> None:
     """Not even one that nobody expects."""
-
     executor = agent(store, Writer(1))
 
     def steps() -> CompactionSteps:
@@ -340,7 +328,6 @@ async def test_a_failure_before_the_request_does_not_end_the_turn(store: cc.Stor
 
 async def test_a_request_is_sent_while_a_summary_is_prepared(store: cc.Store) -> None:
     """Only the storing of the reply waits for it: then there are calls without results."""
-
     executor, may_prepare = agent(store, Writer(1)), threading.Event()
     background = executor.config.background
 
@@ -362,7 +349,6 @@ async def test_a_request_is_sent_while_a_summary_is_prepared(store: cc.Store) ->
 
 async def test_one_summary_at_a_time_is_written_for_a_conversation(store: cc.Store) -> None:
     """Also if several executors of a process serve it; a failure is no error of the turn."""
-
     line = Writer(1)
     executor = agent(store, line)
     first, second = BackgroundSummaries(), BackgroundSummaries()
@@ -396,7 +382,6 @@ async def test_a_summary_that_fails_in_the_background_is_asked_for_again_when_th
     store: cc.Store, full: int
 ) -> None:
     """Once in the background, and nothing is stored of it; the turn goes on."""
-
     line = Writer(full + 2)
     line.failures = 2  # the request that reads the cache, and the separate one
     executor = agent(store, line)

@@ -44,7 +44,6 @@ def test_one_agent_uses_another_approver_in_each_conversation(store: cc.Store) -
 
 async def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
     """Guarantee 3.2: one turn at a time, and starting another one raises an error at once."""
-
     refused = False
     slow = Say(text="a b c", silent=FIRST_WORD, until=lambda: refused)
     agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow]))
@@ -59,7 +58,6 @@ async def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
 
 async def test_a_watcher_of_the_end_may_start_the_next_turn(store: cc.Store) -> None:
     """Guarantee 3.2: the lease ends with the turn, in one transaction."""
-
     agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="One."), Say(text="Two.")]))
     first = agent.start("demo", "Hello")
     await first.begun()

@@ -17,7 +17,6 @@ from contextc.formats.claude_code import split_prompt, transcript_entries
 from tests.fake_vendors import KEY, FakeVendors, Scripted
 from tests.formats.claude_code_samples import FORM
 
-sdk = pytest.importorskip("claude_agent_sdk")
 SESSION = "6f1d9a52-7a1c-4c0e-9a86-0d4c6f1b2e3a"
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -56,6 +55,7 @@ class Kept:
 
 async def asked(standin: FakeVendors, home: Path, kept: Kept, prompt: list[JSONObject], **env: str) -> list[JSONObject]:
     """What came from the program, without a prompt where there is none."""
+    sdk = pytest.importorskip("claude_agent_sdk")
     options = sdk.ClaudeAgentOptions(
         model="claude-opus-5-5",
         system_prompt="Be brief.",

@@ -8,6 +8,7 @@ import asyncio
 import gc
 import os
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -32,7 +33,7 @@ from tests.providers.claude_code_program import (
     user,
 )
 
-pytest.importorskip("claude_agent_sdk")
+pytestmark = pytest.mark.skipif(find_spec("claude_agent_sdk") is None, reason="claude-agent-sdk is not installed")
 
 
 def test_a_session_continues_in_one_program_which_is_given_only_what_is_new(tmp_path: Path) -> None:

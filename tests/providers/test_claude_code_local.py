@@ -5,6 +5,7 @@ those it has at the beginning of a turn, and has none of them in a folder that w
 """
 
 import asyncio
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from contextc.providers.claude_code.sessions import file_matches
 from tests.fake_vendors import FakeVendors
 from tests.providers.claude_code_program import ProgramReply, call_program, echo, opened, shown
 
-pytest.importorskip("claude_agent_sdk")
+pytestmark = pytest.mark.skipif(find_spec("claude_agent_sdk") is None, reason="claude-agent-sdk is not installed")
 
 SKILL = "---\nname: greet\ndescription: How to greet.\n---\nSay hello.\n"
 USERS: JSONObject = {"setting_sources": ["user"], "builtin_tools": ["Skill"]}

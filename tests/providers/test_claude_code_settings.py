@@ -4,6 +4,7 @@ The CLI is the real one, the API a strict stand-in on this machine.
 """
 
 import asyncio
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from tests.conftest import some
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Plan, Reply, Script, ScriptedCall, faults
 from tests.providers.claude_code_program import KEY_NAME, Host, ProgramReply, call_program, echo, gone, opened, shown
 
-pytest.importorskip("claude_agent_sdk")
+pytestmark = pytest.mark.skipif(find_spec("claude_agent_sdk") is None, reason="claude-agent-sdk is not installed")
 
 WEATHER: JSONObject = {
     "name": "weather",

@@ -5,23 +5,18 @@ import subprocess
 import sys
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from claude_agent_sdk import (
-    ClaudeAgentOptions,
-    SessionKey,
-    get_session_messages_from_store,
-    list_sessions_from_store,
-    query,
-)
-from claude_agent_sdk.testing import run_session_store_conformance
 
 import contextc as cc
 from tests.fake_vendors import KEY, FakeVendors
 from tests.fake_vendors.scripts import Scripted
 
-WHERE: SessionKey = {"project_key": "-garden", "session_id": "5f2c8a52-6f3e-4d7a-9a3e-2f6b7f5f0001"}
+if TYPE_CHECKING:  # every process of a test run collects this file, and the SDK takes a second
+    from claude_agent_sdk import SessionKey
+
+WHERE: "SessionKey" = {"project_key": "-garden", "session_id": "5f2c8a52-6f3e-4d7a-9a3e-2f6b7f5f0001"}
 
 
 class Apart(cc.providers.ClaudeSessions):
@@ -33,10 +28,10 @@ class Apart(cc.providers.ClaudeSessions):
         super().__init__(store, conversation)
         self.prefix = f"{next(self.numbers)}:"
 
-    async def append(self, key: SessionKey, entries: list[Any]) -> None:
+    async def append(self, key: "SessionKey", entries: list[Any]) -> None:
         await super().append(self._apart(key), entries)
 
-    async def load(self, key: SessionKey) -> list[Any] | None:
+    async def load(self, key: "SessionKey") -> list[Any] | None:
         return await super().load(self._apart(key))
 
     async def list_sessions(self, project_key: str) -> list[Any]:
@@ -45,13 +40,13 @@ class Apart(cc.providers.ClaudeSessions):
     async def list_session_summaries(self, project_key: str) -> list[Any]:
         return await super().list_session_summaries(self.prefix + project_key)
 
-    async def delete(self, key: SessionKey) -> None:
+    async def delete(self, key: "SessionKey") -> None:
         await super().delete(self._apart(key))
 
     async def list_subkeys(self, key: Any) -> list[str]:
         return await super().list_subkeys(self._apart(key))
 
-    def _apart(self, key: SessionKey) -> SessionKey:
+    def _apart(self, key: "SessionKey") -> "SessionKey":
         return {**key, "project_key": self.prefix + key["project_key"]}
 
 
@@ -71,6 +66,8 @@ def entry(name: str, role: str, text: str, parent: str | None = None) -> Any:
 @pytest.mark.parametrize("owner", ["", "demo"])
 def test_it_does_what_the_sdk_asks_of_a_session_store(store: cc.Store, owner: str) -> None:
     """Guarantee 9.10: the fourteen contracts of the SDK, none of them left out."""
+    from claude_agent_sdk.testing import run_session_store_conformance
+
     store.append("demo", cc.user("hi"))
     asyncio.run(run_session_store_conformance(lambda: Apart(store, owner)))
     for method in ("list_sessions", "list_session_summaries", "delete", "list_subkeys"):
@@ -81,6 +78,8 @@ async def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
     """Guarantee 9.10: what its own helpers say of one: title, first prompt, messages; entries given twice are there
     once.
     """
+    from claude_agent_sdk import get_session_messages_from_store, list_sessions_from_store
+
     texts = [entry("1", "user", "What grows here?"), entry("2", "assistant", "Thyme \ud83d.", "1")]
     title: Any = {"type": "custom-title", "customTitle": "Roof garden", "sessionId": WHERE["session_id"]}
 
@@ -99,7 +98,6 @@ async def test_the_sdk_reads_a_session_from_it(store: cc.Store) -> None:
 
 async def test_an_append_that_is_cancelled_is_whole_or_not_there(store: cc.Store) -> None:
     """Guarantee 3.2: a cancellation is raised after the transaction, so the outcome is certain."""
-
     sessions = cc.providers.ClaudeSessions(store)
     writing = asyncio.ensure_future(sessions.append(WHERE, [entry(str(n), "user", "x") for n in range(300)]))
     await asyncio.sleep(0)
@@ -114,7 +112,6 @@ async def test_an_append_that_is_cancelled_is_whole_or_not_there(store: cc.Store
 
 async def test_many_appends_at_once_are_all_there(store: cc.Store) -> None:
     """Guarantee 3.2: the summary beside a session is folded once for each, one after the other."""
-
     sessions = cc.providers.ClaudeSessions(store)
     titles: list[Any] = [{"type": "custom-title", "customTitle": f"title {number}"} for number in range(20)]
     await asyncio.gather(*[sessions.append(WHERE, [title]) for title in titles])
@@ -139,6 +136,8 @@ def test_an_invalid_name_is_refused() -> None:
 @pytest.mark.thorough
 def test_the_real_program_continues_with_a_session_when_its_own_files_are_gone(tmp_path: Path) -> None:
     """Guarantee 9.10: another machine has the store alone. What it then sends is what was said, and what is new."""
+    from claude_agent_sdk import ClaudeAgentOptions, list_sessions_from_store, query
+
     store = cc.open_store(tmp_path / "chat.db")
     store.append("demo", cc.user("What grows here?"))
     sessions = cc.providers.ClaudeSessions(store, "demo")

@@ -133,7 +133,6 @@ def test_a_line_may_be_used_again_on_another_loop(vendor: Vendor) -> None:
 @pytest.mark.parametrize("how", ["close", "cancel"])
 async def test_closing_the_reader_closes_the_connection_at_once(vendor: Vendor, how: str) -> None:
     """Guarantee 11.10: a cancelled turn stops costing money; the provider sees the connection close."""
-
     async with loopback(vendor.streamed(vendor.events[:2], then="silence")) as server:
         provider = provider_at(vendor, server.url)
         async with cc.endpoint(provider) as line:

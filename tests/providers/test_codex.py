@@ -26,7 +26,6 @@ def replies() -> Scripted:
 
 async def test_turns_of_a_thread_extend_one_request(tmp_path: Path) -> None:
     """Guarantee 9.4: a session is given what is new, and every message is at the API exactly once."""
-
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
@@ -52,7 +51,6 @@ async def test_turns_of_a_thread_extend_one_request(tmp_path: Path) -> None:
 
 async def test_a_thread_is_continued_by_another_program_and_in_another_directory(tmp_path: Path) -> None:
     """Guarantee 9.5: a thread of Codex is found by its id alone."""
-
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     with FakeVendors(replies()) as standin:
@@ -111,7 +109,6 @@ def test_what_codex_does_not_take_goes_in_as_text_and_is_reported(tmp_path: Path
 
 async def test_calls_of_one_thread_wait_for_each_other(tmp_path: Path) -> None:
     """Guarantee 9.5: a session has one writer. A second call with an old cursor continues from there, in a fork."""
-
     with FakeVendors(replies(), faults=lambda ask: faults.slow(0.01)) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
@@ -172,7 +169,6 @@ async def test_what_goes_wrong_for_a_moment_is_retried_in_the_turn(tmp_path: Pat
 
 async def test_refusals_of_the_api_are_read_through_codex(tmp_path: Path) -> None:
     """A wrong key, a window that is too small, no server: with the API's message, without the key."""
-
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line({"CODEX_TEST_KEY": "wrong-key-0123456789"}) as line:
@@ -268,7 +264,6 @@ def test_a_model_called_default_is_the_users_own(tmp_path: Path) -> None:
 
 async def test_without_an_address_the_users_configuration_holds(tmp_path: Path) -> None:
     """The model, the provider and the retries are the user's; retries of Codex itself are reported."""
-
     with FakeVendors(lambda ask: Reply("answer"), faults=faults.listed(faults.cut(0.6))) as standin:
         codex = Codex(tmp_path / "home", standin)
         address = f'base_url = "{standin.url("openai_responses")}"\nenv_key = "CODEX_TEST_KEY"\n'

@@ -24,7 +24,6 @@ def second(fault: Fault) -> faults.Plan:
 
 async def test_a_failed_prompt_is_taken_back_in_place(tmp_path: Path) -> None:
     """Guarantee 9.8: Codex keeps a prompt that failed; before the next one the thread is brought back to the cursor."""
-
     with FakeVendors(replies(), faults=second(faults.overloaded())) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line(retries=0) as line:
@@ -43,7 +42,6 @@ async def test_history_of_a_failed_attempt_is_taken_back_with_it(tmp_path: Path)
     """Guarantee 9.8: what was taken in belongs to no turn, and a revert would leave it; a fork at the cursor does
     not.
     """
-
     with FakeVendors(replies(), faults=second(faults.overloaded())) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line(retries=0) as line:
@@ -61,7 +59,6 @@ async def test_history_of_a_failed_attempt_is_taken_back_with_it(tmp_path: Path)
 
 async def test_history_that_went_in_before_the_prompt_did_is_taken_back(tmp_path: Path) -> None:
     """Guarantee 9.8: a program that dies between import and prompt leaves history that belongs to no turn."""
-
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
@@ -81,7 +78,6 @@ async def test_history_that_went_in_before_the_prompt_did_is_taken_back(tmp_path
 @pytest.mark.thorough
 async def test_a_program_killed_in_the_stream_costs_nothing_but_its_turn(tmp_path: Path) -> None:
     """Guarantee 9.8: kill -9 in the middle of a reply; the prompt stays in the thread, and is taken back."""
-
     with FakeVendors(replies(), faults=second(faults.stalled(0.6))) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
@@ -103,7 +99,6 @@ async def test_a_program_killed_in_the_stream_costs_nothing_but_its_turn(tmp_pat
 
 async def test_a_cancelled_turn_is_taken_back(tmp_path: Path) -> None:
     """Guarantee 11.10: nothing of it is left in the thread, not even that it was interrupted."""
-
     with FakeVendors(replies(), faults=second(faults.stalled(0.6))) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
@@ -127,7 +122,6 @@ async def test_a_cancelled_turn_is_taken_back(tmp_path: Path) -> None:
 
 async def test_a_silent_api_is_given_up_in_time(tmp_path: Path) -> None:
     """The timeout of a call applies between two pieces of a reply, and the turn is interrupted."""
-
     with FakeVendors(replies(), faults=second(faults.stalled(0.6))) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
@@ -144,7 +138,6 @@ async def test_a_silent_api_is_given_up_in_time(tmp_path: Path) -> None:
 @pytest.mark.parametrize("again", ["the same program", "another program"])
 async def test_an_answer_that_is_in_the_thread_is_taken_from_there(tmp_path: Path, again: str) -> None:
     """Guarantee 9.8: our process died between the answer and its commit. The same prompt is not asked twice."""
-
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         delta = [text_message("elsewhere"), answered("said elsewhere"), text_message("two")]
@@ -166,7 +159,6 @@ async def test_an_answer_that_is_in_the_thread_is_taken_from_there(tmp_path: Pat
 
 async def test_another_prompt_than_the_one_that_was_answered_is_asked(tmp_path: Path) -> None:
     """Guarantee 9.8: an answer to something else is taken back, whole."""
-
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
@@ -179,7 +171,6 @@ async def test_another_prompt_than_the_one_that_was_answered_is_asked(tmp_path: 
 
 async def test_a_thread_that_is_gone_is_reported_as_such(tmp_path: Path) -> None:
     """Guarantee 9.6: the file deleted, an unknown id, an unknown turn: the kind is `session`, and nothing was sent."""
-
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
@@ -199,7 +190,6 @@ async def test_a_thread_that_is_gone_is_reported_as_such(tmp_path: Path) -> None
 
 async def test_an_invalid_thread_id_is_never_sent(tmp_path: Path) -> None:
     """Guarantee 9.6: Codex may begin a new thread for an id it cannot read. Not even the program is started."""
-
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
@@ -216,7 +206,6 @@ async def test_a_thread_is_let_go_of_so_that_another_process_can_continue(tmp_pa
     """Guarantee 9.5: a thread has one writer. It is free after a while; before that, the other one goes on in a
     fork.
     """
-
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line(idle=60.0) as holds, codex.line(idle=0.0) as other, codex.line() as third:
@@ -247,7 +236,6 @@ async def test_threads_of_one_program_run_side_by_side(tmp_path: Path) -> None:
 
 async def test_the_history_of_a_thread_survives_that_codex_shortens_it(tmp_path: Path) -> None:
     """A thread that is loaded again without its instructions would lose them with its first compaction."""
-
     with FakeVendors(replies()) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line(idle=0.0) as line:

@@ -8,9 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import anthropic
 import httpx2
-import openai
 import pytest
 
 import contextc as cc
@@ -83,6 +81,8 @@ def results(ids: Iterator[str]) -> list[tuple[str, str]]:
 
 def ask_as_anthropic(url: str, streams: bool) -> str:
     """Work through the tools with Anthropic's SDK, and return the final text."""
+    import anthropic  # here, because every process of a test run collects this file
+
     client: Any = anthropic.Anthropic(base_url=f"{url}/anthropic", api_key="of-the-client", max_retries=0)
     messages: list[Any] = [{"role": "user", "content": f"Look at both, {mode(streams)}."}]
     for _ in range(3):
@@ -115,6 +115,8 @@ def ask_as_anthropic(url: str, streams: bool) -> str:
 
 
 def ask_as_responses(url: str, streams: bool) -> str:
+    import openai
+
     client: Any = openai.OpenAI(base_url=f"{url}/openai/v1", api_key="of-the-client", max_retries=0)
     items: list[Any] = [{"role": "user", "content": f"Look at both, {mode(streams)}."}]
     for _ in range(3):
@@ -145,6 +147,8 @@ def ask_as_responses(url: str, streams: bool) -> str:
 
 
 def ask_as_chat(url: str, streams: bool) -> str:
+    import openai
+
     client: Any = openai.OpenAI(base_url=f"{url}/openai/v1", api_key="of-the-client", max_retries=0)
     messages: list[Any] = [
         {"role": "system", "content": f"Be brief, {mode(streams)}."},

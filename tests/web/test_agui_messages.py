@@ -3,7 +3,6 @@
 import base64
 
 import pytest
-from ag_ui.core import Message as AGUIMessage
 from pydantic import TypeAdapter
 
 import contextc as cc
@@ -12,7 +11,6 @@ from contextc.errors import InvalidRequest
 from contextc.messages import AnyPart, Media, Reasoning, Text
 from contextc.web.api.agui import decode_messages, encode_messages
 
-MODELS = TypeAdapter[AGUIMessage](AGUIMessage)
 PNG = base64.b64encode(b"picture").decode()
 
 
@@ -87,9 +85,12 @@ def test_stored_messages_are_messages_of_agui() -> None:
             ),
         ),
     ]
+    from ag_ui.core import Message as AGUIMessage
+
     found = encode_messages(messages)
+    models = TypeAdapter[AGUIMessage](AGUIMessage)
     for each in found:
-        MODELS.validate_python(each)
+        models.validate_python(each)
     system, look, film_only, thought, call, first, second = found
     assert system == {"id": "s", "role": "system", "content": "Be brief."}
     image = {"type": "image", "source": {"type": "url", "value": "/api/blobs/b1", "mimeType": "image/png"}}

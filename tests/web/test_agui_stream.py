@@ -1,7 +1,9 @@
 """Our events as AG-UI events: AG-UI's models and its client's verifier accept every stream."""
 
+from functools import cache
+from typing import Any
+
 import msgspec
-from ag_ui.core import Event
 from hypothesis import given, settings
 from pydantic import TypeAdapter
 
@@ -12,8 +14,14 @@ from tests.conftest import often
 from tests.web.clients.client_process import ClientProcess
 from tests.web.event_streams import made_up, recorded_events, tails
 
-MODELS = TypeAdapter[Event](Event)
 DELTAS = ("text-delta", "reasoning-delta", "tool-call-delta")
+
+
+@cache
+def models() -> TypeAdapter[Any]:
+    from ag_ui.core import Event
+
+    return TypeAdapter[Any](Event)
 
 
 def taken(events: list[AnyEvent]) -> list[JSONObject]:
@@ -25,7 +33,7 @@ def wrong(judge: ClientProcess, events: list[AnyEvent]) -> str:
     """What AG-UI has against it."""
     stream = taken(events)
     for each in stream:
-        model = MODELS.validate_python(each)
+        model = models().validate_python(each)
         assert model.model_extra == {}, f"{model.type} has no {model.model_extra}"
     return judge.agui(stream)
 
