@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 import contextc as cc
 from contextc.compiler.draft import CompilerOptionArguments
-from contextc.compiler.facts import find_facts, list_texts
+from contextc.compiler.facts_in_texts import find_facts, list_texts
 from contextc.compiler.history import render_passages
 from planted_sessions import ANIMALS, ENGLISH, FIRST, LAST, SHADES
 

@@ -17,7 +17,7 @@ import contextc
 from contextc.analysis import cache_model
 from contextc.errors import InvalidSetting
 from contextc.formats.bedrock.schema import Schema
-from contextc.observation import client_ids, redaction_patterns
+from contextc.observation import client_ids, exchange_redaction
 from contextc.providers import ollama, registry, structured_output
 from contextc.providers.error_mapping import ErrorTable
 from contextc.proxy import upstreams
@@ -239,7 +239,7 @@ BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
         "fullmatch",
     ),
     "contextc._credential_mask:compile_pattern": (
-        lambda: _inside(redaction_patterns.compile_patterns(True), set()),
+        lambda: _inside(exchange_redaction.compile_patterns(True), set()),
         "search",
     ),
     "contextc.providers.error_mapping:failure_kind": (_error_tables, "search"),
@@ -261,8 +261,8 @@ BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
 }
 """Functions that build expressions, what they build, and how it is used."""
 GIVEN_BY_USERS = {
-    "contextc.observation.limited_search:main",
-    "contextc.observation.redaction_patterns:_compile",
+    "contextc.observation.user_regex_search:main",
+    "contextc.observation.exchange_redaction:_compile",
     "contextc.tools.builtin.search_worker:main",
     "contextc.web.api.conversations:_compile_pattern",
 }

@@ -10,7 +10,7 @@ from contextc._json import JSONObject
 from contextc.doctor import scan_store
 from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import import_files, import_transcript
-from contextc.store.conversation_list import load_parent_request, load_sources
+from contextc.store.conversation_list import load_observed_sources, load_parent_request
 from tests.transcript_files import CLAUDE_ID, claude_lines
 
 TASK = "Look for thyme in the bed."
@@ -47,7 +47,7 @@ def write_lines(path: Path, lines: list[JSONObject]) -> Path:
 
 def facts(store: cc.Store, name: str) -> tuple[str, str, str, tuple[str, int] | None]:
     number = store.read(lambda tx: (tx.row("SELECT number FROM main.conversation WHERE name = ?", name) or (0,))[0])
-    source = store.read(lambda tx: load_sources(tx, [number]))[number]
+    source = store.read(lambda tx: load_observed_sources(tx, [number]))[number]
     parent = store.read(lambda tx: load_parent_request(tx, number))
     return source.client, source.kind, source.agent, parent and (parent.conversation, parent.request)
 

@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.adapters.request_preparation import WireRequests
+from contextc.adapters.request_preparation import WireRequestPreparer
 
 
 class Refusing(cc.OpenAIFormatter):
@@ -19,7 +19,7 @@ class Refusing(cc.OpenAIFormatter):
 def test_a_request_that_cannot_be_written_is_aborted() -> None:
     """Guarantee 21.6. Left open, it would make every later request doubtful, and its preparer would be lost."""
     store = cc.open_store("memory:")
-    requests = WireRequests(store, "openai_chat")
+    requests = WireRequestPreparer(store, "openai_chat")
     requests.formatter = Refusing()
     provider = cc.provider("openai-chat:gpt-4o", window=400, output=100)
     messages: list[JSONObject] = [{"role": "user", "content": f"{number} " + "word " * 60} for number in range(8)]

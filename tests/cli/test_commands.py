@@ -11,7 +11,7 @@ from rich.cells import cell_len
 import contextc as cc
 from contextc.cli.compact import describe_compaction
 from contextc.compiler.compaction import CompactionResult
-from contextc.compiler.facts import Receipt
+from contextc.compiler.facts_in_texts import Receipt
 from contextc.store.sqlite import remove_empty_store
 from tests.cli.chat_terminal import recorded, text_reply
 from tests.cli.conftest import Run

@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.window_findings import lossy_compactions
-from contextc.compiler.facts import MAX_LISTED, Receipt, examine, find_points
+from contextc.compiler.facts_in_texts import MAX_LISTED, Receipt, examine, find_points
 from contextc.compiler.ledger import StoredSummary, load_latest_summary, save_summary
 from contextc.store.message_log import load_tip, make_place
 

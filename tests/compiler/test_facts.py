@@ -3,7 +3,7 @@
 import pytest
 
 import contextc as cc
-from contextc.compiler.facts import find_facts, list_facts, rank_facts
+from contextc.compiler.facts_in_texts import find_facts, list_facts, rank_facts
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.claude_code import split_prompt, transcript_entries
+from contextc.formats.claude_code import split_history_and_prompt, transcript_entries
 from tests.fake_vendors import KEY, FakeVendors, Scripted
 from tests.formats.claude_code_samples import FORM
 
@@ -108,7 +108,7 @@ def _plain(block: JSONObject) -> JSONObject:
 def test_a_history_of_others_is_sent_as_it_was_compiled(tmp_path: Path) -> None:
     """Guarantee 9.10: messages, calls and results, by the program's own import; and its answer is read."""
     lines = FORM.format(TALK)
-    history, prompt = split_prompt(lines)
+    history, prompt = split_history_and_prompt(lines)
     kept = Kept(transcript_entries(history, session=SESSION, cwd=str(tmp_path)))
     with FakeVendors(Scripted(["Still raining."])) as standin:
         events = asyncio.run(asked(standin, tmp_path, kept, prompt))
@@ -127,7 +127,7 @@ def test_a_history_of_others_is_sent_as_it_was_compiled(tmp_path: Path) -> None:
 @pytest.mark.thorough
 def test_an_answer_goes_on_from_results(tmp_path: Path) -> None:
     """Guarantee 9.10: a history that ends with results is continued, with text of ours after them and none between."""
-    history, prompt = split_prompt(FORM.format(TALK[1:7]))
+    history, prompt = split_history_and_prompt(FORM.format(TALK[1:7]))
     kept = Kept(transcript_entries(history, session=SESSION, cwd=str(tmp_path)))
     interrupted = {
         "CLAUDE_CODE_RESUME_INTERRUPTED_TURN": "1",

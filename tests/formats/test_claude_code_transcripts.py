@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import OPENING_TEXT
-from contextc.formats.claude_code import split_prompt, transcript_entries
+from contextc.formats.claude_code import split_history_and_prompt, transcript_entries
 from tests.formats.claude_code_samples import (
     FORM,
     TRANSCRIPTS,
@@ -165,4 +165,4 @@ def test_history_is_separated_from_the_new_prompt(
     lines: list[JSONObject], history: JSON, prompt: list[JSONObject]
 ) -> None:
     """Guarantees 9.4, 9.10: results belong to what was said; in a prompt Claude Code would leave them out."""
-    assert split_prompt(lines) == (lines[:history] if isinstance(history, int) else history, prompt)
+    assert split_history_and_prompt(lines) == (lines[:history] if isinstance(history, int) else history, prompt)

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.codex.codec import CONTINUE_TEXT, split_prompt, to_response_items
+from contextc.formats.codex.codec import CONTINUE_TEXT, split_history_and_prompt, to_response_items
 from contextc.messages import SYSTEM_CONTEXT
 from tests.conftest import often
 from tests.formats.codex_samples import FORM, SAMPLES, answer, called, lines, ran, said
@@ -21,7 +21,7 @@ def test_history_ends_with_the_last_thing_the_agent_did() -> None:
         said(f"{SYSTEM_CONTEXT}It is late."),
         {**said("And now?"), "content": [PICTURE, *said("And now?")["content"]]},
     ]
-    history, prompt = split_prompt([*before, *after])
+    history, prompt = split_history_and_prompt([*before, *after])
     assert history == before
     assert prompt == [
         {"type": "text", "text": f"{SYSTEM_CONTEXT}It is late."},
@@ -32,9 +32,12 @@ def test_history_ends_with_the_last_thing_the_agent_did() -> None:
 
 def test_without_user_text_the_agent_is_prompted_to_continue() -> None:
     """Guarantee 9.9: a turn needs a prompt."""
-    assert split_prompt([said("hi"), called()]) == ([said("hi"), called()], [{"type": "text", "text": CONTINUE_TEXT}])
-    assert split_prompt([]) == ([], [{"type": "text", "text": CONTINUE_TEXT}])
-    assert split_prompt([said("hi")]) == ([], [{"type": "text", "text": "hi"}])
+    assert split_history_and_prompt([said("hi"), called()]) == (
+        [said("hi"), called()],
+        [{"type": "text", "text": CONTINUE_TEXT}],
+    )
+    assert split_history_and_prompt([]) == ([], [{"type": "text", "text": CONTINUE_TEXT}])
+    assert split_history_and_prompt([said("hi")]) == ([], [{"type": "text", "text": "hi"}])
 
 
 def test_history_is_imported_as_items_of_the_responses_api() -> None:
@@ -97,7 +100,7 @@ def test_real_codex_output_can_be_imported_again(name: str) -> None:
 @given(history=histories())
 def test_any_log_can_be_imported(history: History) -> None:
     """Guarantee 9.10: by the rules of the Responses API; Codex wants a type and blocks in every message."""
-    before, prompt = split_prompt(FORM.format(history.messages))
+    before, prompt = split_history_and_prompt(FORM.format(history.messages))
     assert prompt
     items = to_response_items(before)
     assert cc.lint(items, format="openai_responses") == [] or items == []

@@ -19,7 +19,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import Request
-from contextc.formats.codex.codec import split_prompt, to_response_items
+from contextc.formats.codex.codec import split_history_and_prompt, to_response_items
 from contextc.messages import SYSTEM_CONTEXT
 from tests.formats.codex_samples import FORM
 
@@ -142,7 +142,7 @@ def codex(home: Path) -> Generator[tuple[_Codex, list[JSONObject]]]:
 def test_the_model_of_a_real_codex_receives_the_history_that_was_imported(tmp_path: Path) -> None:
     """Guarantee 9.10: after Codex's own text, in our order, once; and the turn is read with its thread and tokens."""
     body = FORM.encode_request(Request(messages=tuple(HISTORY), tools=(cc.Tool(name="mcp__weather"),)))
-    history, prompt = split_prompt(body["items"])
+    history, prompt = split_history_and_prompt(body["items"])
     with codex(tmp_path) as (line, asked):
         thread = line.call("thread/start", cwd=str(tmp_path), dynamicTools=body["dynamicTools"])["thread"]["id"]
         line.call("thread/inject_items", threadId=thread, items=to_response_items(history))
@@ -175,7 +175,7 @@ def test_the_model_of_a_real_codex_receives_the_history_that_was_imported(tmp_pa
 
 def test_context_in_the_prompt_reaches_the_model_marked(tmp_path: Path) -> None:
     """Guarantee 9.4: a turn has no other place for it."""
-    _, prompt = split_prompt(FORM.format([cc.user("hi"), cc.system("It is late.")]))
+    _, prompt = split_history_and_prompt(FORM.format([cc.user("hi"), cc.system("It is late.")]))
     with codex(tmp_path) as (line, asked):
         thread = line.call("thread/start", cwd=str(tmp_path))["thread"]["id"]
         line.call("turn/start", threadId=thread, input=prompt)

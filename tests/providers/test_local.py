@@ -235,7 +235,7 @@ def test_only_the_user_can_read_the_key(shared: dict[str, str], server: LocalSer
     assert server.key in place.state_file.read_text()
     assert server.key not in repr(server)
     command = subprocess.run(["ps", "-o", "args=", "-p", str(server.pid)], capture_output=True, text=True, check=True)
-    assert "contextc.providers.local_server" in command.stdout
+    assert "contextc.providers.local_server_process" in command.stdout
     assert server.key not in command.stdout
 
 

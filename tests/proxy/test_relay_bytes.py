@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from contextc.observation.redaction_patterns import find_credentials
+from contextc.observation.exchange_redaction import find_credentials
 from contextc.proxy.http1_framing import HEAD_END, decode_chunks
 from contextc.proxy.spool import SpoolLimits
 from tests.conftest import often

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from contextc.observation.redaction_patterns import CredentialMask
+from contextc.observation.exchange_redaction import CredentialMask
 from contextc.proxy import spool as spool_module
 from contextc.proxy.spool import (
     QUEUE_FULL,

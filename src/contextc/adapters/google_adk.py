@@ -18,7 +18,7 @@ from contextc._worker_threads import run_blocking
 from contextc.adapters.request_preparation import (
     NO_REPLY,
     WireRequest,
-    WireRequests,
+    WireRequestPreparer,
     choose_model,
     find_provider,
     require_package,
@@ -93,7 +93,7 @@ class ContextcPlugin(BasePlugin):
         the name that replies have in the store. `options` are those of `cc.MessageCompiler`.
         """
         super().__init__(name="contextc")
-        self._requests = WireRequests(store, "gemini", agent=agent, **options)
+        self._requests = WireRequestPreparer(store, "gemini", agent=agent, **options)
         self._conversation = conversation or _name_conversation
         self._model = choose_model(model, window) if model is not None else None
         self._window, self._output = window, output

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import WireRequest, WireRequests, find_provider, require_package
+from contextc.adapters.request_preparation import WireRequest, WireRequestPreparer, find_provider, require_package
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.providers import Provider
 from contextc.store import Store
@@ -50,7 +50,7 @@ class Completions:
         agent: str = DEFAULT_AGENT,
         **options: Unpack[CompilerOptionArguments],
     ) -> None:
-        self._requests, self._window = WireRequests(store, "openai_chat", agent=agent, **options), window
+        self._requests, self._window = WireRequestPreparer(store, "openai_chat", agent=agent, **options), window
 
     def completion(self, *, conversation: str, model: str, messages: list[Any], **arguments: Any) -> Any:
         """Call `litellm.completion`. With `stream=True`, the reply is stored when its stream has ended."""

@@ -449,7 +449,7 @@ class WireRequest(NamedTuple):
     messages: list[JSONObject] | None
 
 
-class WireRequests:
+class WireRequestPreparer:
     """Records and fits the requests of one framework. One call has a preparer for itself while it runs."""
 
     def __init__(

@@ -14,7 +14,7 @@ from typing import Any, Unpack
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import WireRequests, choose_model, find_provider, require_package
+from contextc.adapters.request_preparation import WireRequestPreparer, choose_model, find_provider, require_package
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import InvalidSetting
 from contextc.messages import Usage
@@ -64,7 +64,7 @@ class ContextcPlugin(Plugin):
         default the model's `max_tokens`. `options` are those of `cc.MessageCompiler`.
         """
         super().__init__()
-        self._requests = WireRequests(store, "bedrock", agent=agent, **options)
+        self._requests = WireRequestPreparer(store, "bedrock", agent=agent, **options)
         self._model = choose_model(model, window) if model is not None else None
         self._conversation, self._window, self._output = conversation, window, output
 

@@ -40,7 +40,7 @@ from contextc.inspection.request_timeline import Steps, decode_messages_at, find
 from contextc.linting import Violation, lint
 from contextc.providers.registry import format_of_provider
 from contextc.store import Store
-from contextc.store.conversation_list import ObservedSource, load_sources
+from contextc.store.conversation_list import ObservedSource, load_observed_sources
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, StoredRow, channel_id, extend_layout
 from contextc.store.message_log import FIRST_UNANSWERED, SEQ_MASK, find_tip, make_place
 from contextc.store.transaction_engine import Transaction
@@ -160,7 +160,7 @@ class ConversationLoader:
                 reader = self._readers[channel_number] = _ChannelReader(self.parser, facts)
             requests += reader.read(tx, steps)
         requests.sort(key=lambda each: (each.began, each.number))
-        source = load_sources(tx, [number]).get(number)
+        source = load_observed_sources(tx, [number]).get(number)
         others = self._neighbours.load(tx, number, requests, source)
         self._view.update(requests, source, *others)
         return self._view

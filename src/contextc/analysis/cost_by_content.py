@@ -606,7 +606,7 @@ def _list_parts(loaded: SingleRequest, run: ChannelRun, splitter: CauseSplitter)
     yield from fragments
     at = 0
     for section, lines in zip(request.rows.sections, loaded.lines, strict=True):
-        for part in _section_parts(section, start + at, find_lines(section, lines), run, splitter):
+        for part in _section_parts(section, start + at, match_elements_to_lines(section, lines), run, splitter):
             if part.counted:
                 yield part._replace(tokens=request.tokens_in_budget(at, int(part.counted)))
                 at += int(part.counted)
@@ -622,7 +622,7 @@ def _tool_parts(request: RequestView, start: float, splitter: CauseSplitter) -> 
         start += tokens * factor
 
 
-def find_lines(section: Section, lines: SectionLines) -> list[int | None]:
+def match_elements_to_lines(section: Section, lines: SectionLines) -> list[int | None]:
     """Return the index of the line of each element of a section; None if it is not certain."""
     return [None if index is None else lines.first + index for index in align_items(section, lines.items)]
 

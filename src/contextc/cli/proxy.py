@@ -81,7 +81,7 @@ def run(
     store: StoreOption = None,
 ) -> None:
     """Run a proxy that forwards model requests and records them. Ctrl-C stops it."""
-    from contextc.observation.redaction_patterns import compile_patterns  # it takes time to import
+    from contextc.observation.exchange_redaction import compile_patterns  # it takes time to import
     from contextc.providers import provider
     from contextc.proxy.access_checks import AccessRules
     from contextc.proxy.acting_exchanges import ActingOptions

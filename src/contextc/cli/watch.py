@@ -107,7 +107,7 @@ def run(
         return
     if shutil.which(command[0]) is None:
         raise InvalidSetting("Program not found", got=command[0], fix="Write the command after `--`.")
-    from contextc.observation.redaction_patterns import compile_patterns
+    from contextc.observation.exchange_redaction import compile_patterns
     from contextc.providers import provider
     from contextc.proxy.access_checks import AccessRules
     from contextc.proxy.acting_exchanges import ActingOptions

@@ -20,7 +20,7 @@ from contextc._json import fix_surrogates, is_valid_text
 from contextc.compiler import ledger
 from contextc.compiler.agent_view import UNNAMED_AUTHOR
 from contextc.compiler.draft import CompilerOptions, Draft, list_blob_names, render_item, write_text_files
-from contextc.compiler.facts import Receipt, examine, find_points, list_facts, rank_facts
+from contextc.compiler.facts_in_texts import Receipt, examine, find_points, list_facts, rank_facts
 from contextc.compiler.step import Compiled
 from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting, StoreCorrupt, describe_error
 from contextc.events import CompactionFinished

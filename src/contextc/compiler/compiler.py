@@ -45,7 +45,7 @@ from contextc.compiler.history import (
     list_variants,
     search_history,
 )
-from contextc.compiler.ledger import ChannelCacheEntry, ChannelSnapshot, get_channel_cache
+from contextc.compiler.ledger import CachedChannelRows, ChannelSnapshot, get_channel_cache
 from contextc.compiler.manifest import Manifest
 from contextc.compiler.step import (
     Attempt,
@@ -781,7 +781,7 @@ class MessageCompiler:
         session_id = session_id or find_session_id(compiled, reply)
         calibration, sight = update_calibration(compiled, usage, self.loader.calibration), compiled.snapshot
 
-        def work(tx: Transaction) -> tuple[list[Message], ChannelCacheEntry | CommitResult, Tip]:
+        def work(tx: Transaction) -> tuple[list[Message], CachedChannelRows | CommitResult, Tip]:
             if lease is not None:
                 check_lease_and_channel(tx, lease, compiled.channel)
             if tx.is_retry and (done := find_earlier_commit(tx, compiled, there, entries)) is not None:
@@ -829,7 +829,7 @@ class MessageCompiler:
             return stored, written, end
 
         stored, written, end = self.store.write(work, repeatable=True)
-        shown = written if isinstance(written, ChannelCacheEntry) else build_cache_entry(compiled, written, stored, end)
+        shown = written if isinstance(written, CachedChannelRows) else build_cache_entry(compiled, written, stored, end)
         if calibration is not None:
             self.loader.calibration = calibration
         if len(self._heads_stored) >= MAX_KNOWN_HEADS:

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from contextc.compiler.agent_view import is_visible
 from contextc.compiler.draft import Draft, LeftOutMessage, render_item
-from contextc.compiler.facts import list_texts
+from contextc.compiler.facts_in_texts import list_texts
 from contextc.compiler.kept_history import KeptHistory
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult

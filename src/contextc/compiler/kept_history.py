@@ -4,7 +4,8 @@ Both are inserted texts at the start of the epoch, fenced and escaped as data, a
 Their sizes are shares of the window. People's messages are kept word for word; beyond their share, long ones are
 shortened to their first and last sentences and those with facts, oldest first. Then those that say least are only named
 in the index: what many messages have, such as "go on", says little about each of them.
-The index has paths, ids, figures, names and error texts (`facts.py`), each once, with the message that it stands in.
+The index has paths, ids, figures, names and error texts (`facts_in_texts.py`), each once, with the message that it
+stands in.
 
     <earlier-messages>                                  <history-index>
     r1: Build the shop. Never touch the live database.  r7: src/cart.py, 8443
@@ -19,7 +20,7 @@ from itertools import chain
 from math import log2
 
 from contextc.compiler.draft import Draft
-from contextc.compiler.facts import Fact, find_facts, list_facts, rank_facts
+from contextc.compiler.facts_in_texts import Fact, find_facts, list_facts, rank_facts
 from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, result_id
 from contextc.formats.message_preparation import describe_media
 from contextc.messages import Media, Message, Tag, Text, escape_markers, escaped_line, with_tags

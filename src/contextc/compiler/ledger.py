@@ -16,7 +16,7 @@ from msgspec.json import Decoder, Encoder
 from msgspec.structs import astuple, replace
 
 from contextc._json import JSONObject, decode, encode, is_valid_text
-from contextc.compiler.facts import Receipt
+from contextc.compiler.facts_in_texts import Receipt
 from contextc.errors import InvalidInput, StoreCorrupt
 from contextc.messages import Message, decode_message
 from contextc.store import Store
@@ -256,7 +256,7 @@ def save_summary(
 # ── rows that are kept in memory ──────────────────────────────────────────────────────────────────────────────────────
 # In-memory cache of sealed rows by channel, so that the cost of a step depends on what is new only.
 #
-# `ChannelCacheEntry` is a channel at one version. Later versions of the same channel share its lists, which only grow;
+# `CachedChannelRows` is a channel at one version. Later versions of the same channel share its lists, which only grow;
 # `count` is the length that belongs to this version. The cache of a store holds the most recently used channels up to
 # a number of bytes. Others are read again from the ledger.
 
@@ -305,7 +305,7 @@ class CommitTail(NamedTuple):
     summary: Summary | None
 
 
-class ChannelCacheEntry:
+class CachedChannelRows:
     """The rows of a channel's epoch at one version. `since` is None if the tail must be read from the store."""
 
     __slots__ = (
@@ -347,7 +347,7 @@ class ChannelCacheEntry:
         standing: ChannelState,
         rows: Sequence[StoredRow],
         before: Sequence[StoredRow] = (),
-    ) -> "ChannelCacheEntry":
+    ) -> "CachedChannelRows":
         """Create an entry from rows. `before` are rows whose replacements are already applied."""
         if not any([each.row.drop for each in rows]):
             return cls(number, version, standing, [*before, *rows])
@@ -367,11 +367,11 @@ class ChannelCacheEntry:
     def rows(self) -> Sequence[StoredRow]:
         return _RowPrefix(self._sealed, self.count)
 
-    def extended(self, version: int, standing: ChannelState, rows: Sequence[StoredRow]) -> "ChannelCacheEntry":
+    def extended(self, version: int, standing: ChannelState, rows: Sequence[StoredRow]) -> "CachedChannelRows":
         """Return the channel one commit later. It shares the existing rows, or copies them if a row replaces some."""
         if self.count != len(self._sealed) or any(each.row.drop for each in rows):
-            return ChannelCacheEntry.from_rows(self.number, version, standing, rows, self.rows)
-        later = ChannelCacheEntry.__new__(ChannelCacheEntry)
+            return CachedChannelRows.from_rows(self.number, version, standing, rows, self.rows)
+        later = CachedChannelRows.__new__(CachedChannelRows)
         later.number, later.version, later.standing, later.lead = self.number, version, standing, self.lead
         later._sealed, later._chunks = self._sealed, self._chunks
         later._front, later.since = self._front, None
@@ -422,19 +422,19 @@ class ChannelCache:
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self.limit = limit
-        self._kept: OrderedDict[Channel, ChannelCacheEntry] = OrderedDict()
+        self._kept: OrderedDict[Channel, CachedChannelRows] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
-    def get(self, channel: Channel, number: int, version: int) -> ChannelCacheEntry | None:
+    def get(self, channel: Channel, number: int, version: int) -> CachedChannelRows | None:
         found = self._kept.get(channel)
         return found if found is not None and found.number == number and found.version == version else None
 
-    def get_last(self, channel: Channel) -> ChannelCacheEntry | None:
+    def get_last(self, channel: Channel) -> CachedChannelRows | None:
         """Return the channel as this handle last used it. Other writers may have changed it since."""
         return self._kept.get(channel)
 
-    def put(self, channel: Channel, shown: ChannelCacheEntry) -> None:
+    def put(self, channel: Channel, shown: CachedChannelRows) -> None:
         with self._lock:
             if (before := self._kept.pop(channel, None)) is not None:
                 self._size -= before.memory_bytes
@@ -920,7 +920,7 @@ class ChannelSnapshot(Struct, frozen=True, kw_only=True):
     channel: int
     """The channel's number; 0 if it has no row yet."""
     version: int
-    cached: ChannelCacheEntry
+    cached: CachedChannelRows
     state: ChannelState
     """State of the channel on the current branch."""
     log: tuple[tuple[int, Message], ...]
@@ -971,13 +971,13 @@ def load_snapshot(
     at = load_tip(tx, channel.conversation)
     number, version, shown, inherited, attempt = _load_cached(tx, cache, channel, at)
     if is_tip_lost(tx, shown.standing, at):
-        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, EpochReason.LOG_LOST))
+        shown = CachedChannelRows(number, version, without_rows(shown.standing, EpochReason.LOG_LOST))
     if has_instructions and shown.standing.lead:
-        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, EpochReason.LEAD_MOVED))
+        shown = CachedChannelRows(number, version, without_rows(shown.standing, EpochReason.LEAD_MOVED))
     if until is not None and until < at.seq:
         at = replace(at, seq=until)
     if is_cursor_void(shown.standing, at):
-        shown = ChannelCacheEntry(number, version, without_rows(shown.standing, EpochReason.CURSOR_VOID))
+        shown = CachedChannelRows(number, version, without_rows(shown.standing, EpochReason.CURSOR_VOID))
     standing = shown.standing
     kept, why = None, ""
     if standing.branch != at.branch or standing.revision != at.revision or until is not None:
@@ -1072,7 +1072,7 @@ def may_have_summaries(at: BranchTip) -> bool:
 
 def _load_cached(
     tx: Transaction, warm: ChannelCache, channel: Channel, at: BranchTip
-) -> tuple[int, int, ChannelCacheEntry, bool, OpenAttempt | None]:
+) -> tuple[int, int, CachedChannelRows, bool, OpenAttempt | None]:
     """Return number, version, cache entry, whether the entry was inherited by a fork, and the open attempt."""
     found = find_channel(tx, channel)
     attempt = decode_attempt(found.attempt) if found else None
@@ -1088,7 +1088,7 @@ def _load_cached(
                 rows, standing = [], without_rows(standing, EpochReason.PARENT_DELETED)
             elif has_lost_messages(tx, [each.row for each in rows]):
                 rows, standing = [], without_rows(standing, EpochReason.LOG_LOST)
-            shown = ChannelCacheEntry.from_rows(number, version, standing, rows)
+            shown = CachedChannelRows.from_rows(number, version, standing, rows)
             warm.put(channel, shown)
             return number, version, shown, False, attempt
     else:
@@ -1096,16 +1096,16 @@ def _load_cached(
     check_bases(tx, at)
     parent = load_parent_state(tx, channel, at)
     if parent is None:
-        return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
+        return number, version, CachedChannelRows(number, version, ChannelState()), False, attempt
     rows = load_rows(tx, parent.layout)
     if is_tip_lost(tx, parent, at) or has_lost_messages(tx, [each.row for each in rows]):
-        return number, version, ChannelCacheEntry(number, version, ChannelState()), False, attempt
+        return number, version, CachedChannelRows(number, version, ChannelState()), False, attempt
     standing = replace(parent, session=None, held=0, lost="", requests=0, rows=0, input=0)
-    return number, version, ChannelCacheEntry.from_rows(number, version, standing, rows), True, attempt
+    return number, version, CachedChannelRows.from_rows(number, version, standing, rows), True, attempt
 
 
 def _on_this_branch(
-    tx: Transaction, shown: ChannelCacheEntry, at: BranchTip, room: int, agent: str
+    tx: Transaction, shown: CachedChannelRows, at: BranchTip, room: int, agent: str
 ) -> tuple[ChannelState, tuple[Item, ...] | None, str]:
     """Return the state and the items, restricted to the current branch; None for the items if all of them are on it.
 
@@ -1164,7 +1164,7 @@ def _on_this_branch(
     return standing, tuple(kept), why
 
 
-def _unanswered(tx: Transaction, shown: ChannelCacheEntry, kept: Sequence[Item]) -> dict[str, int]:
+def _unanswered(tx: Transaction, shown: CachedChannelRows, kept: Sequence[Item]) -> dict[str, int]:
     """Return calls that remain while results sent with them do not, each with the place of its message."""
     stands = {id(item) for item in kept}
     rows = [each.row.items for each in shown.rows if each.row.ids]
@@ -1183,7 +1183,7 @@ def _lead(
     tx: Transaction,
     at: BranchTip,
     standing: ChannelState,
-    shown: ChannelCacheEntry,
+    shown: CachedChannelRows,
     log: tuple[tuple[int, Message], ...],
     unread: int,
 ) -> dict[int, Message]:

@@ -41,8 +41,8 @@ from contextc.compiler.draft import (
 from contextc.compiler.fit_budget import fit_budget
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import (
+    CachedChannelRows,
     ChannelCache,
-    ChannelCacheEntry,
     ChannelSnapshot,
     CommitTail,
     Summary,
@@ -1705,7 +1705,7 @@ def _is_whole(tx: Transaction, compiled: Compiled, version: int) -> bool:
 
 def build_cache_entry(
     compiled: Compiled, written: CommitResult, stored: Sequence[Message], end: BranchTip
-) -> ChannelCacheEntry:
+) -> CachedChannelRows:
     """Return the in-memory entry of the channel after the transaction."""
     number, version, standing, sealed = written
     order = compiled.rows.order
@@ -1713,7 +1713,7 @@ def build_cache_entry(
         shown = compiled.snapshot.cached.extended(version, standing, sealed)
     else:
         before = () if order is not None else compiled.snapshot.cached.rows
-        shown = ChannelCacheEntry.from_rows(number, version, standing, sealed, before)
+        shown = CachedChannelRows.from_rows(number, version, standing, sealed, before)
     shown.lead, shown.since = compiled.snapshot.leading, _since(compiled, stored, end)
     return shown
 
@@ -1764,7 +1764,7 @@ def find_earlier_commit(
     compiled: Compiled,
     streamed: Sequence[Message],
     entries: Sequence[message_log.PendingMessage],
-) -> tuple[list[Message], ChannelCacheEntry, BranchTip] | None:
+) -> tuple[list[Message], CachedChannelRows, BranchTip] | None:
     """Return the result of an earlier try of this commit that succeeded although its confirmation was lost."""
     at = find_tip(tx, compiled.channel.conversation, True)
     found = ledger.find_channel(tx, compiled.channel)
@@ -1774,7 +1774,7 @@ def find_earlier_commit(
     if standing.chain != compiled.state.chain:
         return None
     stored = [*load_streamed(tx, compiled, at, streamed), *message_log.find_stored(tx, entries)]
-    shown = ChannelCacheEntry.from_rows(found[0], found[1], standing, ledger.load_rows(tx, standing.layout))
+    shown = CachedChannelRows.from_rows(found[0], found[1], standing, ledger.load_rows(tx, standing.layout))
     return stored, shown, at
 
 

@@ -20,7 +20,7 @@ from contextc.compiler.ledger import has_lost_messages, is_summary_lost, is_tip_
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.doctor.findings import Finding
 from contextc.errors import StoreCorrupt
-from contextc.observation.redaction_patterns import CREDENTIAL_FIELDS
+from contextc.observation.exchange_redaction import CREDENTIAL_FIELDS
 from contextc.observation.request_rows import hash_head
 from contextc.store import Store
 from contextc.store.ledger_schema import PACKED, Channel, ChannelState, EpochReason, RowRange, StoredRow

@@ -384,7 +384,7 @@ class TurnStore:
                     kept = last == self.lease.number and holder
                     return done, records.load_last_turn(tx, root, self.agent) if kept else None, []
             turn_records.prefetch_closing(tx, self.lease)
-            *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
+            *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
             if request:
                 turn_controls.take_requests(tx, self.conversation, root, self.turn)
             if self.has_approvals:
@@ -434,7 +434,7 @@ class TurnStore:
                 done = records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
                 if done is not None and done.state == "queued":  # the previous attempt was committed
                     return done, ""
-            *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
+            *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
             if request:
                 return None, request
             queued = replace(self.turn, state="queued")
@@ -777,7 +777,7 @@ class TurnStore:
                 done = records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
                 if done is not None and done.state == "waiting":  # the previous attempt was committed
                     return done, [], ""
-            *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
+            *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
             approvals.expire_pending(tx, self.conversation)
             states = {each.id: each.state for each in approvals.load_turn_approvals(tx, root, self.turn.number)}
             if request or any(states.get(each.id) != "pending" for each in kept):
@@ -898,7 +898,7 @@ class TurnStore:
         """Run work under the lease, store the events that it returns, and publish them after the commit."""
 
         def checked(tx: Transaction) -> tuple[T, list[AnyEvent], str]:
-            *_, request = leases.check_lease_and_request(tx, self.lease, self.conversation)
+            *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
             value, events = work(tx)
             return value, self._append(tx, events, step=step), request
 

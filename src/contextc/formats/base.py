@@ -416,7 +416,7 @@ class Formatter(ABC):
         encoded = [self.encode(segment, blobs=blobs) for segment in split_segments(paired.messages)]
         notes = [note for segment in encoded for note in segment.notes]
         notes += [
-            ConversionNote("left out", f"the tool {describe_tool(tool)} of {tool.provider}")
+            ConversionNote("left out", f"the tool {native_tool_label(tool)} of {tool.provider}")
             for tool in request.tools
             if isinstance(tool, NativeTool) and tool.provider != self.provider
         ]
@@ -510,7 +510,7 @@ def text_of(value: JSON) -> str:
     return value if isinstance(value, str) else ""
 
 
-def describe_tool(tool: NativeTool) -> str:
+def native_tool_label(tool: NativeTool) -> str:
     return str(tool.data.get("name") or tool.data.get("type") or next(iter(tool.data), "without a name"))
 
 

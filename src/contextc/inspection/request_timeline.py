@@ -141,7 +141,7 @@ class ReportedUsage(Struct, frozen=True, kw_only=True):
     reasoning: int
 
 
-def report_usage(usage: Usage | None) -> ReportedUsage | None:
+def to_reported_usage(usage: Usage | None) -> ReportedUsage | None:
     if usage is None:
         return None
     return ReportedUsage(**{name: getattr(usage, name) for name in ReportedUsage.__struct_fields__})
@@ -298,7 +298,7 @@ def load_unanswered_requests(store: Store, conversation: str, only: Channel | No
                 UnansweredRequest(
                     channel=channel_id(channel), request=step.request, time=step.started, turn=step.turn,
                     step=step.index, model=f"{channel.provider}:{channel.model}", why=describe_error(step.error),
-                    seq=step.seq or None, usage=report_usage(step.usage), uid=step.uid, number=step.kept or None,
+                    seq=step.seq or None, usage=to_reported_usage(step.usage), uid=step.uid, number=step.kept or None,
                     cost=compute_usage_cost(channel, step.usage),
                 )
             )  # fmt: skip
@@ -581,7 +581,7 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
         began=facts.began or None,
         ended=facts.ended or None,
         latency=facts.latency,
-        usage=report_usage(record.usage),
+        usage=to_reported_usage(record.usage),
         cost=compute_usage_cost(channel, record.usage),
         messages=messages,
         events=[],
@@ -656,7 +656,7 @@ def _own_reply(
         began=step.started if step is not None else None,
         ended=step.started + step.milliseconds if step is not None and step.milliseconds else record.time or None,
         latency=step.milliseconds if step is not None and step.milliseconds else None,
-        usage=report_usage(usage),
+        usage=to_reported_usage(usage),
         cost=compute_usage_cost(channel, usage),
         messages=messages,
         events=events[:MAX_EVENTS],

@@ -31,7 +31,7 @@ from contextc.interchange.found_conversation import (
     to_name,
 )
 from contextc.interchange.input_files import ImportInput, InputFile
-from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogRecorder, OnRequest, parse_exchange
+from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogImporter, OnRequest, parse_exchange
 from contextc.interchange.request_import_export import has_content
 from contextc.interchange.sources import (
     LogSource,
@@ -350,7 +350,7 @@ def _import_log(
     """Record every exchange of these files."""
     for file in given.files:
         file.check_lines()
-    recorder = LogRecorder(store, name, into=into, format=given.format, on_request=on_request)
+    recorder = LogImporter(store, name, into=into, format=given.format, on_request=on_request)
     stopped: ContextcError | None = None
     try:
         for where, exchange in _in_order(given.files, kind.read_log(given)):

@@ -361,7 +361,7 @@ class _LoggedExchange(NamedTuple):
         return self.parsed is not None or isinstance(self.exchange.reply, dict) or self.exchange.reply is None
 
 
-class LogRecorder:
+class LogImporter:
     """Records the exchanges of a log. Conversations are named after `source` and their id there, or after `into`."""
 
     def __init__(

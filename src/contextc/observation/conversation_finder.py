@@ -77,7 +77,7 @@ def make_key(kind: str, *values: str | bytes) -> bytes:
     return blake2b(joined, digest_size=KEY_BYTES, person=b"contextc observe").digest()
 
 
-def content_key(key: bytes, group: str) -> bytes:
+def group_content_key(key: bytes, group: str) -> bytes:
     """Return the stored form of the key of a conversation's content, within a group of conversations."""
     return make_key("content", group, key)
 
@@ -90,7 +90,7 @@ def find_known_beginnings(tx: Transaction, keys: Sequence[bytes], group: str) ->
     end, size = len(keys), FIRST_BATCH
     while end:
         start = max(0, end - size)
-        stored = [content_key(each, group) for each in keys[start:end]]
+        stored = [group_content_key(each, group) for each in keys[start:end]]
         marks = ", ".join("?" * len(stored))
         known = {
             bytes(key)
@@ -643,7 +643,7 @@ class ConversationFinder:
         if self._is_side:
             return
         if given.parsed.keys and not given.is_partial:
-            save_key(tx, content_key(given.parsed.keys[-1], self.group), place, conversation)
+            save_key(tx, group_content_key(given.parsed.keys[-1], self.group), place, conversation)
         if self.answer.response_id and given.form.name in RESPONSE_ID_FORMATS:
             save_key(tx, self._response_key(self.answer.response_id), place, conversation)
         for message in self.answer.messages:

@@ -15,8 +15,8 @@ from weakref import WeakKeyDictionary
 from contextc._credential_mask import get_logger
 from contextc.errors import InvalidInput
 from contextc.observation.content_decoding import CannotDecode, decode_content, unreadable_reply
+from contextc.observation.exchange_redaction import Redaction, compile_patterns, find_credentials, mask_value
 from contextc.observation.observe_exchange import observe
-from contextc.observation.redaction_patterns import Redaction, compile_patterns, find_credentials, mask_value
 from contextc.providers.registry import formats_of_url
 from contextc.store import Store
 from contextc.store.message_log import now_ms

@@ -7,9 +7,9 @@ from contextc._json import fix_surrogates
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import InvalidInput
 from contextc.observation.exchange_parser import as_bytes, parse_input, parse_reply, reply_value
+from contextc.observation.exchange_redaction import Redaction, find_credentials, make_redactor, mask_value
 from contextc.observation.observed_request import ObservedRequest, RecordOptions
 from contextc.observation.recorder import record_exchange
-from contextc.observation.redaction_patterns import Redaction, find_credentials, make_redactor, mask_value
 from contextc.store import Store, message_log
 
 

@@ -52,10 +52,10 @@ from contextc.observation.request_rows import (
     HeadFacts,
     Segment,
     align,
+    assign_row_places,
     find_marks,
     hash_head,
     make_ranges,
-    number_rows,
     pack_rows,
     read_head,
     split_segments,
@@ -354,7 +354,7 @@ class ExchangeRecording:
 
         is_redacted = any(each.row.gone for each in segments)
         first = before.rows + 1
-        layout, fresh = number_rows(segments, known.number, first)
+        layout, fresh = assign_row_places(segments, known.number, first)
         last_row = first + len(fresh) - 1
         extends = (
             not (is_partial or known.is_incomplete)

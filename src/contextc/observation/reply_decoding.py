@@ -101,13 +101,13 @@ def decode_logged_reply(form: Formatter, reply: JSON) -> DecodedReply:
         events = as_objects(given)
         if not events:
             raise InvalidReply(form.name, {})
-        if any(is_model_message(each) for each in events):
-            return DecodedReply([_decode_message(form, each) for each in events if is_model_message(each)][-1:])
+        if any(is_bare_model_message(each) for each in events):
+            return DecodedReply([_decode_message(form, each) for each in events if is_bare_model_message(each)][-1:])
         return DecodedReply(_decode_events(form, events))
     return DecodedReply(_decode_whole(form, as_object(reply)))
 
 
-def is_model_message(value: JSONObject) -> bool:
+def is_bare_model_message(value: JSONObject) -> bool:
     """Return True if this is a bare message of the model."""
     content = value.get("content") or value.get("parts") or value.get("tool_calls")
     return value.get("role") in MODEL_ROLES and bool(content)
@@ -115,7 +115,7 @@ def is_model_message(value: JSONObject) -> bool:
 
 def is_reply(value: JSONObject) -> bool:
     """Return True if any format decodes content from this."""
-    if is_model_message(value):
+    if is_bare_model_message(value):
         return True
     names = sorted(request_formats(), key=lambda name: name != _likely_formats.get(frozenset(value)))
     found = next((name for name in names if decode_or_none(formatter(name), value) is not None), None)
@@ -172,10 +172,10 @@ def _decode_whole(form: Formatter, reply: JSONObject) -> list[Message]:
     try:
         messages = _usage_once([form.decode_reply(each) for each in _split_answers(reply)])
     except (ContextcError, *DECODE_ERRORS):
-        if not is_model_message(reply):
+        if not is_bare_model_message(reply):
             raise
         messages = []
-    silent = is_model_message(reply) and not any(message.parts for message in messages)
+    silent = is_bare_model_message(reply) and not any(message.parts for message in messages)
     return [_decode_message(form, reply)] if silent else messages
 
 

@@ -232,7 +232,7 @@ def without_first(row: LedgerRow, skip: int, count: int) -> LedgerRow:
     return replace(row, items=items, tokens=sum([item.tokens for item in items]), packed=0)
 
 
-def number_rows(segments: Sequence[Segment], number: int, first: int) -> tuple[list[StoredRow], list[StoredRow]]:
+def assign_row_places(segments: Sequence[Segment], number: int, first: int) -> tuple[list[StoredRow], list[StoredRow]]:
     """Return all rows of a request, and those that are new."""
     layout: list[StoredRow] = []
     fresh: list[StoredRow] = []

@@ -214,7 +214,7 @@ def stop_server(model: Path, window: int, *, environment: Mapping[str, str] = os
 def _start(place: ServerFolder, model: Path, window: int, idle: float, environment: Mapping[str, str]) -> LocalServer:
     place.state_file.unlink(missing_ok=True)
     _started[:] = [each for each in _started if each.poll() is None]
-    command = [sys.executable, "-P", "-m", "contextc.providers.local_server", place.folder, model, window, idle]
+    command = [sys.executable, "-P", "-m", "contextc.providers.local_server_process", place.folder, model, window, idle]
     with os.fdopen(os.open(place.log_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as log:
         process = subprocess.Popen(
             [str(each) for each in command],

@@ -19,7 +19,7 @@ from contextc._http_access import max_connections
 from contextc.compiler.manifest import RequestAction
 from contextc.errors import describe_error
 from contextc.observation.client_ids import header_names
-from contextc.observation.redaction_patterns import find_credentials
+from contextc.observation.exchange_redaction import find_credentials
 from contextc.proxy.access_checks import OWN_PREFIX, AccessRules, Refusal, check_access, is_own_connection
 from contextc.proxy.http1_framing import (
     HEAD_END,

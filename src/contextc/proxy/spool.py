@@ -24,7 +24,7 @@ from contextc._file_lock import try_lock
 from contextc.compiler.manifest import RequestAction
 from contextc.config import find_data_folder, make_private_folder
 from contextc.observation.content_decoding import CannotDecode
-from contextc.observation.redaction_patterns import CredentialMask
+from contextc.observation.exchange_redaction import CredentialMask
 from contextc.proxy.http1_framing import decode_body
 
 # ── where the spools are ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -29,7 +29,7 @@ from contextc.analysis.request_elements import Element, RequestView
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.errors import InvalidInput
 from contextc.messages import Message, remove_client_context
-from contextc.observation.redaction_patterns import BUILTIN_PATTERNS, Redactor, compile_patterns
+from contextc.observation.exchange_redaction import BUILTIN_PATTERNS, Redactor, compile_patterns
 from contextc.store import Store
 from contextc.store.conversation_list import TITLE_MESSAGES, shorten_title
 from contextc.store.message_log import load_window

@@ -60,7 +60,7 @@ class ParentRequest(Struct, frozen=True, kw_only=True):
     request: int
 
 
-def load_sources(tx: Transaction, numbers: Sequence[int]) -> dict[int, ObservedSource]:
+def load_observed_sources(tx: Transaction, numbers: Sequence[int]) -> dict[int, ObservedSource]:
     """Return the sources of those conversations that were observed, by conversation number."""
     if not numbers:
         return {}
@@ -139,7 +139,7 @@ def load_thread_tree(tx: Transaction, number: int) -> list[ObservedThread]:
         level = [each for (each,) in rows if each not in known]
         known.update(level)
         order += level
-    sources = load_sources(tx, order)
+    sources = load_observed_sources(tx, order)
     names: dict[int, str] = dict(
         tx.rows(f"SELECT number, name FROM main.conversation WHERE number IN ({', '.join('?' * len(order))})", *order)
     )
@@ -361,7 +361,7 @@ def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[Conve
         return []
     branches = load_branches(tx, some)
     titles, running, models = _titles(tx, some, branches), _running(tx, some), _models(tx, some)
-    sources = load_sources(tx, [each.number for each in some])
+    sources = load_observed_sources(tx, [each.number for each in some])
     counts: dict[str, int] = {}
     for _, _, _, conversation in branches:
         counts[conversation] = counts.get(conversation, 0) + 1

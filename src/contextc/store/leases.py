@@ -220,10 +220,10 @@ def check_lease(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, 
 
     The conversation is locked first, as in every takeover: locks in one order cannot deadlock.
     """
-    return check_lease_and_request(tx, lease, conversation)[:2]
+    return check_lease_and_end_request(tx, lease, conversation)[:2]
 
 
-def check_lease_and_request(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int, str]:
+def check_lease_and_end_request(tx: Transaction, lease: Lease, conversation: str) -> tuple[int, int, str]:
     """Return the same, and the kind of the request to end this turn, or an empty string."""
     if not isinstance(lease, Lease):
         raise InvalidInput(

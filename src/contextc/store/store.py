@@ -142,7 +142,7 @@ class Store(TurnControls[Connection]):
                 return message_log.append_messages(tx, conversation, entries) if entries else []
             if tx.is_retry and (stored := message_log.find_stored(tx, tails[-1])):
                 return stored
-            open_now = turn_records.list_open_uids(
+            open_now = turn_records.list_open_stream_uids(
                 tx, conversation
             )  # a client may send a message that is still being written
             mine = [entry for entry in entries if entry.admitted.message.uid not in open_now]

@@ -710,7 +710,7 @@ def prefetch_closing(tx: Transaction, lease: Lease) -> None:
     tx.prefetch(QUEUE, lease.root, lease.agent)
 
 
-def list_open_uids(tx: Transaction, conversation: str) -> set[str]:
+def list_open_stream_uids(tx: Transaction, conversation: str) -> set[str]:
     """Return the uids of open streams in a conversation."""
     return {uid for (uid,) in tx.rows("SELECT uid FROM main.stream WHERE conversation = ?", conversation)}
 

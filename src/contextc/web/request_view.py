@@ -26,7 +26,7 @@ from contextc.inspection.request_details import (
     compute_distribution,
     count_read_tokens,
 )
-from contextc.inspection.request_timeline import ReportedUsage, report_usage
+from contextc.inspection.request_timeline import ReportedUsage, to_reported_usage
 from contextc.providers.registry import has_sessions
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, channel_id
@@ -400,7 +400,7 @@ def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> di
         "format": format,
         "budget": budget_view(seen.budget, compute_distribution(seen), record.budget.input),
         "shared": shared,
-        "usage": report_usage(record.usage),
+        "usage": to_reported_usage(record.usage),
         "fragments": seen.fragments,
         "counts": LineCounts(
             lines=len(seen.items) + left,

@@ -1,8 +1,8 @@
 """Claude Code, an agent used as a provider: its stream of JSON lines, and its transcripts.
 
-A request has options of its SDK and a list of lines; a line contains a message of Anthropic's API. `split_prompt`
-separates the messages that a session must already contain from the new prompt. `transcript_entries` writes the former
-as Claude Code stores them.
+A request has options of its SDK and a list of lines; a line contains a message of Anthropic's API.
+`split_history_and_prompt` separates the messages that a session must already contain from the new prompt.
+`transcript_entries` writes the former as Claude Code stores them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from contextc.formats.claude_code.codec import (
     encode_tool,
     make_line,
     seal_session_results,
-    split_prompt,
+    split_history_and_prompt,
     transcript_entries,
 )
 from contextc.formats.claude_code.request_settings import SETTINGS
@@ -35,7 +35,7 @@ from contextc.tools.definitions import Tool
 
 EMPTY_USER_MESSAGE: JSONObject = {"role": "user", "content": []}
 
-__all__ = ["ClaudeCodeFormatter", "split_prompt", "transcript_entries"]
+__all__ = ["ClaudeCodeFormatter", "split_history_and_prompt", "transcript_entries"]
 
 
 class _ToolNames(IdentifierCodec):

@@ -481,7 +481,7 @@ UNKNOWN_MODEL_NAME = "unknown"
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def split_prompt(messages: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
+def split_history_and_prompt(messages: Sequence[JSONObject]) -> tuple[list[JSONObject], list[JSONObject]]:
     """Return the history, and the blocks of the prompt: the content after the last reply and its results.
 
     Without a block there is no prompt: the list ends with results to continue from, or with a reply.

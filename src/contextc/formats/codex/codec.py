@@ -1097,7 +1097,7 @@ class HistoryAndPrompt(NamedTuple):
     prompt: list[JSONObject]
 
 
-def split_prompt(items: Sequence[JSONObject]) -> HistoryAndPrompt:
+def split_history_and_prompt(items: Sequence[JSONObject]) -> HistoryAndPrompt:
     """Split items into the history for a new thread, and its prompt."""
     behind = next((len(items) - back for back, item in enumerate(reversed(items)) if not is_user_item(item)), 0)
     prompt = [block for item in items[behind:] for block in _input(item)]

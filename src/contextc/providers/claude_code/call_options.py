@@ -18,7 +18,7 @@ from msgspec import Struct
 from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject, encode_canonical
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.formats.claude_code import split_prompt
+from contextc.formats.claude_code import split_history_and_prompt
 from contextc.formats.claude_code.codec import TOOL_PREFIX
 from contextc.formats.message_preparation import describe_media
 from contextc.messages import SYSTEM_CONTEXT, Media, Message, ToolCall, ToolResult, tool_call
@@ -250,7 +250,7 @@ class ClaudeCallOptions(Struct, frozen=True, kw_only=True):
 
 def parse_call_options(call: ProviderCall, *, prompt: str, retries: int, env: Mapping[str, str]) -> ClaudeCallOptions:
     body = call.full_request()
-    history, asked = split_prompt(body["messages"])
+    history, asked = split_history_and_prompt(body["messages"])
     return ClaudeCallOptions(
         options=_options(body, body.get("prompt", prompt)),
         tools=body.get("tools") or [],

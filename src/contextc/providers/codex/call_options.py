@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from contextc._json import JSONObject, encode_canonical
 from contextc.errors import ProviderFailed
-from contextc.formats.codex.codec import split_prompt, to_response_items
+from contextc.formats.codex.codec import split_history_and_prompt, to_response_items
 from contextc.providers.client import ProviderCall, check_settings
 from contextc.providers.registry import DEFAULT_MODEL
 
@@ -66,7 +66,7 @@ def parse_call_options(call: ProviderCall) -> CodexCallOptions:
         raise ProviderFailed(call.provider.name, "session", f"invalid thread id {session!r}: expected a UUID")
     if call.provider.model_id == DEFAULT_MODEL:
         body.pop("model", None)
-    history, prompt = split_prompt(items)
+    history, prompt = split_history_and_prompt(items)
     directory = Path(call.directory or ".").resolve()
     if not directory.is_dir():  # Codex would not report it
         problem = f"directory not found: {directory}"

@@ -34,7 +34,7 @@ from contextc.inspection.request_timeline import (
     load_unanswered_requests,
     sum_costs,
 )
-from contextc.store.conversation_list import ObservedSource, ParentRequest, load_parent_request, load_sources
+from contextc.store.conversation_list import ObservedSource, ParentRequest, load_observed_sources, load_parent_request
 from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_log import SEQ_MASK, load_tip
 from contextc.store.transaction_engine import Transaction
@@ -156,7 +156,7 @@ def show_timeline(app: AppState, name: str, query: TimelineQuery) -> TimelineVie
 
 def _load_source(tx: Transaction, name: str) -> tuple[ObservedSource | UnsetType, ParentRequest | UnsetType]:
     number = load_tip(tx, name).conversation
-    source = load_sources(tx, [number]).get(number, UNSET)
+    source = load_observed_sources(tx, [number]).get(number, UNSET)
     return source, (load_parent_request(tx, number) or UNSET) if source is not UNSET else UNSET
 
 

@@ -84,7 +84,7 @@ class DayFigures(Struct, frozen=True, kw_only=True):
     figures: Figures
 
 
-class ChoiceCount(Struct, frozen=True, kw_only=True):
+class FilterOption(Struct, frozen=True, kw_only=True):
     """A source or model of the store, and the number of its conversations."""
 
     name: str
@@ -102,8 +102,8 @@ class OverviewPage(Struct, frozen=True, kw_only=True):
     totals: Figures
     days: list[DayFigures]
     zone: str
-    sources: list[ChoiceCount]
-    models: list[ChoiceCount]
+    sources: list[FilterOption]
+    models: list[FilterOption]
 
 
 class CheckBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,8 +173,8 @@ def show_overview(app: AppState, query: OverviewQuery) -> OverviewPage:
         totals=add_up(portions),
         days=[DayFigures(day=day, figures=each) for day, each in add_up_days(portions, zone)],
         zone=zone_name,
-        sources=[ChoiceCount(name=name, conversations=count) for name, count in app.overview.all_sources().items()],
-        models=[ChoiceCount(name=name, conversations=count) for name, count in app.overview.all_models().items()],
+        sources=[FilterOption(name=name, conversations=count) for name, count in app.overview.all_sources().items()],
+        models=[FilterOption(name=name, conversations=count) for name, count in app.overview.all_models().items()],
     )
 
 

@@ -50,7 +50,7 @@ class CompactBody(ModelBody, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     instructions: str = ""
 
 
-class TextBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class MessageTextBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The text of a message."""
 
     text: str
@@ -151,18 +151,18 @@ def _refuse_if_elsewhere(app: AppState, name: str, id: str) -> None:
 
 
 @endpoint("POST", "/conversations/{name}/steer", tag="turns")
-async def steer_turn(app: AppState, name: str, body: TextBody) -> QueueResult:
+async def steer_turn(app: AppState, name: str, body: MessageTextBody) -> QueueResult:
     """Steer the running turn: the model gets the text with its next step. Without a turn, it is queued."""
     return await _queue_input(app, name, body, "steer")
 
 
 @endpoint("POST", "/conversations/{name}/follow-up", tag="turns")
-async def follow_up(app: AppState, name: str, body: TextBody) -> QueueResult:
+async def follow_up(app: AppState, name: str, body: MessageTextBody) -> QueueResult:
     """Queue a message that starts the next turn."""
     return await _queue_input(app, name, body, "follow-up")
 
 
-async def _queue_input(app: AppState, name: str, body: TextBody, kind: QueueKind) -> QueueResult:
+async def _queue_input(app: AppState, name: str, body: MessageTextBody, kind: QueueKind) -> QueueResult:
     queued = await app.turns.queue_input(name, body.text, kind)
     turn = await run_blocking(app.last_turn, name)
     goes_on = turn is not None and turn.state in ("running", "waiting", "queued")

@@ -14,9 +14,9 @@ import pytest
 import contextc as cc
 from contextc.compiler.past_requests import explain
 from contextc.errors import InvalidInput
-from contextc.observation import redaction_patterns
+from contextc.observation import exchange_redaction
 from contextc.observation.exchange_parser import ObservedReply
-from contextc.observation.redaction_patterns import PLACEHOLDER, Redactor, compile_patterns
+from contextc.observation.exchange_redaction import PLACEHOLDER, Redactor, compile_patterns
 from tests.observation.test_observe import answer, chat, texts
 
 OPENAI = "sk-proj-" + "a1B2" * 8
@@ -194,8 +194,8 @@ def test_a_pattern_that_matches_a_field_of_a_message_leaves_out_its_content() ->
 
 def test_a_long_text_is_searched_once_for_the_same_patterns(monkeypatch: pytest.MonkeyPatch) -> None:
     """A long text without matches is remembered, one with a match is not, and other patterns search it again."""
-    monkeypatch.setattr(redaction_patterns, "_clean", set[object]())
-    monkeypatch.setattr(redaction_patterns, "MAX_CLEAN", 1)
+    monkeypatch.setattr(exchange_redaction, "_clean", set[object]())
+    monkeypatch.setattr(exchange_redaction, "MAX_CLEAN", 1)
     searched: list[str] = []
     search = Redactor.redact_text
 

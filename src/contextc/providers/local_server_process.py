@@ -1,4 +1,4 @@
-"""Server process of the local model: `python -m contextc.providers.local_server FOLDER MODEL WINDOW IDLE`.
+"""Server process of the local model: `python -m contextc.providers.local_server_process FOLDER MODEL WINDOW IDLE`.
 
 llama.cpp answers the requests on its own threads: OpenAI's Chat Completions and Responses, and Anthropic's Messages.
 This process starts it, writes `server.json`, and ends it. It ends when it is idle for too long, when the model file is

@@ -3,7 +3,7 @@
 A match is replaced by a placeholder. It has a hash of the removed text, keyed with a random key of the store: the same
 text has the same placeholder in one store, so prefixes still compare, and the text cannot be guessed from it elsewhere.
 The expressions of this package take time in proportion to the text. An expression of a user may not: it has a time
-limit, see `limited_search`. A text that takes longer is removed as a whole.
+limit, see `user_regex_search`. A text that takes longer is removed as a whole.
 """
 
 import json
@@ -33,7 +33,7 @@ from contextc.compiler.manifest import RequestAction
 from contextc.errors import InvalidInput
 from contextc.messages import Message
 from contextc.observation.exchange_parser import ObservedReply
-from contextc.observation.limited_search import SearchTooSlow, find_spans
+from contextc.observation.user_regex_search import SearchTooSlow, find_spans
 from contextc.store import Store
 from contextc.store.transaction_engine import Transaction
 
