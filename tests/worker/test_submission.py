@@ -28,7 +28,7 @@ from contextc.worker import (
     turn_worker,
 )
 from contextc.worker.health_server import format_metrics, serve_health
-from contextc.worker.turn_worker import RetryRules
+from contextc.worker.turn_worker import ProviderSlots, RetryRules
 from tests.executor.scripted_provider import SONNET, Line, Say, Scripted
 from tests.worker.worker_process import PATIENCE, events, in_event_loop
 
@@ -288,6 +288,25 @@ async def test_slots_of_a_provider(store: Store) -> None:
             await ended(store, f"c{number}")
     assert calls == [1, 1, 1, 1]
     assert store.read(lambda tx: tx.rows("SELECT number, holder FROM main.provider_slot")) == [(0, "")]
+
+
+@in_event_loop
+async def test_a_call_that_waits_for_a_slot_creates_slots_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks several times a second, so that each further question is one statement, however many slots there are."""
+    monkeypatch.setattr("contextc.worker.turn_worker.SLOT_POLL_SECONDS", 0)
+    asked: list[int] = []
+    with cc.open_store("memory:") as store:
+
+        def gives_up() -> bool:
+            asked.append(store.write(lambda tx: tx.run("DELETE FROM main.provider_slot")))
+            return len(asked) == 3
+
+        slots = ProviderSlots(store, {"anthropic": 1})
+        async with slots.call("anthropic", gives_up):
+            with pytest.raises(ProviderFailed, match="no slot became free"):
+                async with slots.call("anthropic", gives_up):
+                    pass
+    assert asked == [1, 0, 0]
 
 
 @in_event_loop

@@ -60,10 +60,11 @@ class ProviderSlots:
         if limit is None:
             yield
             return
-        holder = uuid.uuid4().hex
-        while not await run_blocking(self._take, provider, limit, holder):
+        holder, is_first = uuid.uuid4().hex, True
+        while not await run_blocking(self._take, provider, limit, holder, is_first):
             if gives_up():
                 raise ProviderFailed(provider, "rate", "no slot became free before the worker stopped")
+            is_first = False
             await asyncio.sleep(SLOT_POLL_SECONDS + jitter(SLOT_POLL_SECONDS))
         renewing = asyncio.create_task(self._renew(provider, holder), name=f"slot of {provider}")
         try:
@@ -73,13 +74,16 @@ class ProviderSlots:
             with suppress(ContextcError):  # otherwise it expires
                 await run_blocking(self._release, provider, holder)
 
-    def _take(self, provider: str, limit: int, holder: str) -> bool:
+    def _take(self, provider: str, limit: int, holder: str, is_first: bool) -> bool:
+        """Take a slot, if one is free. The first attempt of a call creates slots that do not exist yet."""
+
         def work(tx: Transaction) -> bool:
             now, skip = tx.dialect.now, tx.dialect.skip_locked
-            tx.run_many(
-                "INSERT INTO main.provider_slot (provider, number) VALUES (?, ?) ON CONFLICT DO NOTHING",
-                [(provider, number) for number in range(limit)],
-            )
+            if is_first:
+                tx.run_many(
+                    "INSERT INTO main.provider_slot (provider, number) VALUES (?, ?) ON CONFLICT DO NOTHING",
+                    [(provider, number) for number in range(limit)],
+                )
             return bool(
                 tx.run(
                     f"UPDATE main.provider_slot SET holder = ?, expires = {now} + ? WHERE provider = ?"
