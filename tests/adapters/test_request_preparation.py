@@ -1,6 +1,7 @@
 """The common core of the framework adapters: recording, fitting, and what goes back to a framework."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -104,6 +105,92 @@ def test_the_branch_with_the_longest_common_history_is_continued(store: cc.Store
     preparer.record([cc.user("one"), cc.assistant("1"), cc.user("two"), cc.assistant("2"), cc.user("three")])
     assert store.conversation("c").branch == main
     assert [each.text for each in preparer.load()] == ["one", "1", "two", "2", "three"]
+
+
+def talk(preparer: RequestPreparer, turns: int, size: int) -> list[Message]:
+    """A framework that keeps its last messages only. Return those of its last request."""
+    history: list[Message] = []
+    for turn in range(turns):
+        history = [*history, cc.user(f"question {turn}")][-size:]
+        prepared = preparer.prepare(history)
+        assert prepared.is_unchanged
+        assert [index for each in prepared.messages for index in each.indexes] == [*range(len(history))]
+        history += [cc.assistant(f"answer {turn}")]
+        preparer.commit(prepared, history[-1:])
+    return history
+
+
+@pytest.mark.parametrize("size", [3, 6, 7])
+def test_a_framework_that_keeps_its_last_messages_adds_only_what_is_new(store: cc.Store, size: int) -> None:
+    """Guarantee 21.3: the conversation stays whole, on one branch, and a request has what the framework has."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    history = talk(preparer, 8, size)
+    assert [each.text for each in preparer.load()] == [each.text for each in history]
+    assert (len(store.load("c")), len(store.branches("c"))) == (16, 1)
+
+
+def test_a_reply_generated_again_shares_the_last_messages(store: cc.Store) -> None:
+    """Guarantee 21.3: the branch begins after the question, and its context where the framework's list begins."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    history = talk(preparer, 8, 6)
+    preparer.commit(preparer.prepare(history[1:-1]), [cc.assistant("another answer")])
+    assert [each.text for each in preparer.load()] == [*[each.text for each in history[1:-1]], "another answer"]
+    assert [(each.base, each.length) for each in store.branches("c")] == [(0, 16), (15, 16)]
+
+
+def test_a_framework_that_has_its_first_messages_again_copies_none(store: cc.Store) -> None:
+    """Guarantee 21.3: one part of an agent trims its list, another one does not."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    talk(preparer, 8, 6)
+    whole = [cc.Message(role=each.role, parts=each.parts) for each in store.load("c")]
+    for size in (16, 6, 16, 5):
+        prepared = preparer.prepare(whole[-size:])
+        assert (prepared.is_unchanged, len(prepared.messages), prepared.new_count) == (True, size, 0)
+    assert sum(each.length - each.base for each in store.branches("c")) == 16
+
+
+def test_a_redacted_message_among_the_last_ones_does_not_come_back(store: cc.Store) -> None:
+    """Guarantee 21.2: the framework still has it, and has dropped its first messages."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    history = talk(preparer, 4, 6)
+    store.redact("c", 6)
+    sent = preparer.prepare([*history[1:], cc.user("next")])
+    assert len(store.branches("c")) == 1
+    assert "answer 2" not in str([*store.load("c"), *list_sent(sent)])
+
+
+def test_a_reply_in_a_list_without_its_first_messages_is_committed_with_its_request(store: cc.Store) -> None:
+    """Guarantee 21.6: also if the framework drops messages between two requests."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    history = [*talk(preparer, 4, 6), cc.user("next")]
+    preparer.prepare(history)
+    preparer.record([*history[3:], cc.assistant("reply")])
+    assert len(preparer.compiler.explain("c").record.produced) == 1
+
+
+def test_a_question_without_a_reply_is_not_taken_for_the_last_messages(store: cc.Store) -> None:
+    """Guarantee 21.3: the same question may begin another list. It is recorded, not found in the old one."""
+    preparer = RequestPreparer(store, "c", MODEL)
+    talk(preparer, 3, 6)
+    preparer.record([cc.user("question 1")])
+    assert [each.text for each in preparer.load()] == ["question 1"]
+    with pytest.raises(HistoryRewritten):
+        preparer.prepare([cc.user("question 2"), cc.assistant("answer 2")], may_branch=False)
+
+
+def test_the_number_of_branches_does_not_slow_a_request_down() -> None:
+    """Guarantee 21.3: a framework that always keeps the first message makes a branch with each request."""
+    memory: Any
+    with cc.open_store("memory:") as store:
+        preparer, memory = RequestPreparer(store, "c", MODEL), store
+        counts: list[int] = []
+        for turn in range(24):
+            rows: list[str] = []
+            memory._connection.set_trace_callback(rows.append)
+            preparer.record([cc.user("Start."), *[cc.user(f"{turn + each}") for each in range(4)]])
+            counts.append(len(rows))
+        assert len(store.branches("c")) == 24
+    assert counts[-1] == counts[4]
 
 
 def test_messages_of_others_are_read_between_two_requests(store: cc.Store) -> None:

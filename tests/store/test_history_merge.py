@@ -189,3 +189,30 @@ def test_a_bad_entry_stores_nothing(store: cc.Store) -> None:
     with pytest.raises(cc.errors.InvalidMessage, match=r"messages\[1\]"):
         store.sync("demo", [U1, cc.user("")])
     assert store.conversations() == []
+
+
+@pytest.mark.parametrize("uids", [True, False])
+@pytest.mark.parametrize("size", [3, 4])
+def test_a_client_that_keeps_its_last_messages_adds_only_the_tail(store: cc.Store, size: int, uids: bool) -> None:
+    """Guarantee 3.5: nothing is stored twice, and the conversation keeps what the client no longer has."""
+    history: list[cc.Message] = []
+    for turn in range(5):
+        history = [*history, cc.user(f"u{turn}", uid=f"u{turn}" if uids else "")][-size:]
+        assert [each.text for each in store.sync("demo", history)] == [f"u{turn}"]
+        history.append(store.append("demo", cc.assistant(f"a{turn}", uid=f"a{turn}" if uids else "")))
+    assert texts(store) == [f"{who}{turn}" for turn in range(5) for who in "ua"]
+    assert (len(store.branches("demo")), store.conversation("demo").context_start) == (1, 0)
+
+
+def test_an_edit_by_a_client_that_keeps_its_last_messages_is_a_branch(store: cc.Store) -> None:
+    store.extend("demo", [U1, A1, U2, A2, cc.user("u3")])
+    assert len(store.sync("demo", [U2, A2, cc.user("u3, but better")])) == 1
+    assert texts(store) == ["u1", "a1", "u2", "a2", "u3, but better"]
+    assert [each.base for each in store.branches("demo")] == [0, 4]
+
+
+def test_a_question_that_was_asked_before_may_begin_a_history(store: cc.Store) -> None:
+    """Without a reply of the conversation, it is not known to be a part of it."""
+    store.extend("demo", [U1, A1, U2, A2])
+    assert len(store.sync("demo", [U2, cc.user("u3")])) == 2
+    assert texts(store) == ["u2", "u3"]

@@ -10,6 +10,7 @@ more for each of the framework's objects, and calls a `RequestPreparer`:
 
 - `prepare` records what is new in the list. A list that repeats what is recorded adds nothing. If the framework removed
   or changed earlier messages, or rewound, the rest goes to a branch; a list that matches another branch continues it.
+  If it dropped its first messages, the branch stays, and its context starts where the list begins.
 - `prepared.messages` has an entry for each message of the request. An entry without a `message` is unchanged: the
   framework sends its own objects, which are at `indexes` of the list. An entry with a `message` replaces the objects at
   `indexes` (a shortened result), or is inserted (no indexes: a line on what was left out, a result for a call that has
@@ -47,7 +48,13 @@ from contextc.providers import Provider, provider, provider_names
 from contextc.store import Store, message_log
 from contextc.store.branches import list_other_branches, place_entries
 from contextc.store.message_log import DEFAULT_AGENT, BranchTip, find_tip, load_context_start, load_tip_of_branch
-from contextc.store.message_matching import AlignedBlock, Alignment, align_histories, may_match_better
+from contextc.store.message_matching import (
+    AlignedBlock,
+    Alignment,
+    align_histories,
+    align_last_messages,
+    may_match_better,
+)
 from contextc.store.transaction_engine import Transaction
 from contextc.tools.definitions import AnyTool
 
@@ -108,6 +115,32 @@ class RecordedHistory(NamedTuple):
     blocks: list[AlignedBlock]
     tip: BranchTip | None
     new_count: int = 0
+
+
+class BranchMatch(NamedTuple):
+    """The messages of a branch after message `start`, its end, and their alignment with a history.
+
+    `context_start` is where its context starts now. The framework may have dropped messages after that, or have earlier
+    ones again.
+    """
+
+    messages: list[Message]
+    start: int
+    tip: BranchTip
+    alignment: Alignment
+    context_start: int
+
+    def is_continued(self, history: Sequence[Message], rewinds: bool) -> bool:
+        """Return True if a branch has nothing that a history lacks, or all of it where nothing is rewound."""
+        matched, given = self.alignment.stored, self.alignment.given
+        return matched == len(self.messages) or (given == len(history) and not rewinds)
+
+    def begin_later(self, messages: list[Message], history: Sequence[Message]) -> "BranchMatch":
+        """Return the match of a history that begins in the middle of some messages of the branch, if it is longer."""
+        at, alignment = align_last_messages(messages, history) or (0, self.alignment)
+        if alignment.given <= self.alignment.given:
+            return self
+        return self._replace(messages=messages[at:], start=messages[at].seq - 1, alignment=alignment)
 
 
 class HistoryRewritten(Exception):
@@ -255,8 +288,11 @@ class RequestPreparer:
         prepared, self._open = self._open, None
         if prepared is None:
             return
-        before = align_histories(prepared.history, history)
-        if before.stored == len(prepared.history) and before.given < len(history):
+        asked, before = prepared.history, align_histories(prepared.history, history)
+        if before.stored < len(asked):  # the framework may have dropped its first messages since
+            at, before = align_last_messages(asked, history) or (0, before)
+            asked = asked[at:]
+        if before.stored == len(asked) and before.given < len(history):
             reply = history[before.given]
             if reply.role == "assistant":
                 self.commit(prepared, [reply])
@@ -281,16 +317,20 @@ class RequestPreparer:
                 here = message_log.insert_conversation(tx, self.conversation) if history else None
             if here is None:
                 return RecordedHistory([], [], None)
-            stored, skipped, tip, alignment = self._find_branch(tx, here, history, rewinds, may_branch)
+            match = self._find_branch(tx, here, history, rewinds, may_branch)
+            stored, tip, alignment = match.messages, match.tip, match.alignment
             rest = [prepare(index) for index in range(alignment.given, len(history))]
-            is_branch = alignment.stored < len(stored)
-            last = stored[alignment.stored - 1].seq if alignment.stored else skipped
+            last = stored[alignment.stored - 1].seq if alignment.stored else match.start
+            is_branch = match.start < match.context_start or alignment.stored < len(stored)
             if is_branch and not may_branch:
                 raise HistoryRewritten(last)
             added: list[Message] = []
             if rest or rewinds:
                 stored = stored[: alignment.stored]
-                tip, added = place_entries(tx, self.conversation, here, tip, last, rest, is_branch=is_branch)
+                start = match.start if match.start != match.context_start else None
+                tip, added = place_entries(
+                    tx, self.conversation, here, tip, last, rest, is_branch=is_branch, context_start=start
+                )
             blocks = [
                 *alignment.blocks,
                 *[
@@ -306,29 +346,38 @@ class RequestPreparer:
 
     def _find_branch(
         self, tx: Transaction, here: BranchTip, history: Sequence[Message], rewinds: bool, may_branch: bool
-    ) -> tuple[list[Message], int, BranchTip, Alignment]:
-        """Return the branch that a history continues: its messages, the start of its context, and its end."""
-        stored, skipped = self._load_branch(tx, here)
-        own = align_histories(stored, history)
-        best = stored, skipped, here, own
-        if not may_branch or _continues(own, stored, history, rewinds):
-            return best
-        seqs = [message.seq for message in stored]
+    ) -> BranchMatch:
+        """Return the branch that a history continues, and where on it the history begins."""
+        own = best = self._match_branch(tx, here, history)
+        if not may_branch or own.is_continued(history, rewinds):
+            return own
+        last = own.begin_later(own.messages, history)
+        if last.is_continued(history, rewinds):
+            return last if rewinds or last.alignment.given < len(history) else own._replace(alignment=last.alignment)
+        seqs = [message.seq for message in own.messages]
         for branch in list_other_branches(tx, self.conversation, here):
-            is_decided = branch.context_start == skipped <= branch.base
-            if is_decided and not may_match_better(own, bisect_right(seqs, branch.base), history, branch.first):
+            is_decided = branch.context_start == own.start <= branch.base
+            shared = bisect_right(seqs, branch.base)
+            if is_decided and not may_match_better(own.alignment, shared, history, branch.first):
                 continue
             try:
-                other = load_tip_of_branch(tx, self.conversation, here, branch.number)
-                stored, skipped = self._load_branch(tx, other)
+                tip = load_tip_of_branch(tx, self.conversation, here, branch.number)
+                other = self._match_branch(tx, tip, history)
             except StoreCorrupt:  # a branch with unreadable messages cannot be continued
                 continue
-            alignment = align_histories(stored, history)
-            is_better = alignment.given > best[3].given
-            is_as_good = alignment.given == best[3].given > 0
-            if is_better or (is_as_good and _continues(alignment, stored, history, rewinds)):
-                best = stored, skipped, other, alignment
-        return best
+            is_better = other.alignment.given > best.alignment.given
+            is_as_good = other.alignment.given == best.alignment.given > 0
+            if is_better or (is_as_good and other.is_continued(history, rewinds)):
+                best = other
+        if best.is_continued(history, rewinds) or best.alignment.given == len(history):
+            return best
+        whole = message_log.load_between(tx, here.branch, 0, here.seq)
+        last = own.begin_later([message for message in whole if message.status == "sent"], history)
+        return last if last.alignment.given > best.alignment.given else best
+
+    def _match_branch(self, tx: Transaction, tip: BranchTip, history: Sequence[Message]) -> BranchMatch:
+        stored, start = self._load_branch(tx, tip)
+        return BranchMatch(stored, start, tip, align_histories(stored, history), start)
 
     def _load_branch(self, tx: Transaction, at: BranchTip) -> tuple[list[Message], int]:
         """Return the messages of a branch that are sent to models, and the seq after which they begin."""
@@ -381,11 +430,6 @@ class PreparerPool:
     def give_back(self, preparer: RequestPreparer) -> None:
         with self._lock:
             self._idle.append(preparer)
-
-
-def _continues(alignment: Alignment, stored: Sequence[Message], history: Sequence[Message], rewinds: bool) -> bool:
-    """Return True if a branch has nothing that a history lacks, or all of it where nothing is rewound."""
-    return alignment.stored == len(stored) or (alignment.given == len(history) and not rewinds)
 
 
 def _is_same_tip(one: BranchTip | None, other: BranchTip) -> bool:

@@ -1146,13 +1146,14 @@ def _on_this_branch(
         said = load_messages_by_place(tx, [item.place for item in standing.produced])
         blanked = any(message.redacted for message in said.values())
     gone = len(kept) < len(items) or len(standing.produced) < len(shown.standing.produced)
-    if not gone and not blanked:
+    is_earlier = edge < shown.standing.edge and bool(kept or standing.produced)  # the context starts before these
+    if not gone and not blanked and not is_earlier:
         return standing, None, ""
     cleared = [item for item in items if item.place and not stands(item) and _within(line, item.place)]
-    why = EpochReason.CLEARED if cleared else EpochReason.EDITED if gone else EpochReason.REDACTED
+    why = EpochReason.CLEARED if cleared else EpochReason.EDITED if gone or is_earlier else EpochReason.REDACTED
     why = EpochReason.COMPACTION_UNDONE if undone else why
     unsummed = any((item.kind == "summary" or item.is_kept_history) and item not in kept for item in items)
-    if gone and (unsummed or (standing.cut and sum([item.tokens for item in kept]) < room // 2)):
+    if is_earlier or (gone and (unsummed or (standing.cut and sum([item.tokens for item in kept]) < room // 2))):
         standing = replace(standing, seen=edge, produced=(), waiting=(), answered=True, pending={}, fragments={})
         return replace(standing, cut=False, summary=0, humans=(), going=()), (), why
     if gone:

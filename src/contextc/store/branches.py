@@ -43,7 +43,12 @@ from contextc.store.message_log import (
     to_id,
     update_last_active,
 )
-from contextc.store.message_matching import HistoryDifference, compare_histories, may_begin
+from contextc.store.message_matching import (
+    HistoryDifference,
+    compare_histories,
+    compare_last_messages,
+    may_begin,
+)
 from contextc.store.redaction import delete_channels, delete_summaries, delete_unused_blobs
 from contextc.store.transaction_engine import Row, Transaction, log_warning
 from contextc.store.turn_records import copy_todos as copy_todos
@@ -268,9 +273,13 @@ def merge_history(
     Returns the new entries, and the messages.
     """
     sent, there = [entry.admitted.message for entry in entries], here
-    best = compare_histories(load_between(tx, here.branch, 0, here.seq, verified), sent)
-    own = best
-    for branch in list_other_branches(tx, conversation, here) if own.rewrites else ():
+    stored = load_between(tx, here.branch, 0, here.seq, verified)
+    best = own = compare_histories(stored, sent)
+    last = compare_last_messages(stored, sent) if own.rewrites else None
+    if last is not None and last.new_count >= own.new_count:
+        last = None
+    is_open = own.rewrites and (last is None or last.rewrites)
+    for branch in list_other_branches(tx, conversation, here) if is_open else ():
         if not _may_match_better(own, sent, branch):
             continue
         try:
@@ -280,6 +289,8 @@ def merge_history(
             continue
         if (found.new_count, found.rewrites) < (best.new_count, best.rewrites):
             best, there = found, other
+    if last is not None and last.new_count < best.new_count:
+        best, there = last, here
     new = [with_free_uid(tx, here.tree, entry) for entry in entries[len(entries) - best.new_count :]]
     return new, place_entries(tx, conversation, here, there, best.after, new, is_branch=best.rewrites)[1]
 
@@ -343,10 +354,21 @@ def _drop_unused_branches(tx: Transaction, tree: int) -> None:
             tx.run("DELETE FROM main.branch WHERE number = ?", number)
 
 
-def create_branch(tx: Transaction, conversation: str, here: BranchTip, at: Reference, *, is_current: bool) -> BranchTip:
-    """Create a branch after a message and return its end. The branch becomes the current one if `is_current`."""
+def create_branch(
+    tx: Transaction,
+    conversation: str,
+    here: BranchTip,
+    at: Reference,
+    *,
+    is_current: bool,
+    context_start: int | None = None,
+) -> BranchTip:
+    """Create a branch after a message and return its end. The branch becomes the current one if `is_current`.
+
+    Its context starts where that of the other branch does, or after message `context_start`.
+    """
     spot = find_message(tx, conversation, here, at)
-    number = _create_branch_after(tx, conversation, here.tree, here.branch, spot)
+    number = _create_branch_after(tx, conversation, here.tree, here.branch, spot, context_start)
     if is_current:
         _set_current_branch(tx, conversation, number)
     return BranchTip(here.conversation, here.tree, number, here.revision + is_current, spot.seq, spot.id)
@@ -362,13 +384,18 @@ def place_entries(
     *,
     is_branch: bool,
     is_current: bool = True,
+    context_start: int | None = None,
 ) -> tuple[BranchTip, list[Message]]:
     """Append messages to the branch that ends at `there`; if `is_branch`, to a new one after a message of it.
 
-    The branch becomes the current one if `is_current`. Returns its end, and the messages.
+    The branch becomes the current one if `is_current`. With `context_start`, its context starts after that message.
+    Returns its end, and the messages.
     """
     if is_branch:
-        there = create_branch(tx, conversation, there, after, is_current=is_current)
+        there = create_branch(tx, conversation, there, after, is_current=is_current, context_start=context_start)
+    elif context_start is not None:
+        _insert_edge(tx, there.branch, context_start)
+        there = switch_branch(tx, conversation, there)
     elif there.branch != current.branch and is_current:
         there = switch_branch(tx, conversation, there)
     stored = insert_messages(tx, conversation, there, entries)
@@ -383,16 +410,24 @@ def switch_branch(tx: Transaction, conversation: str, there: BranchTip) -> Branc
     return replace(there, revision=there.revision + 1)
 
 
-def _create_branch_after(tx: Transaction, conversation: str, tree: int, line: int, spot: MessageLocation) -> int:
+def _create_branch_after(
+    tx: Transaction, conversation: str, tree: int, line: int, spot: MessageLocation, context_start: int | None = None
+) -> int:
     """Create a branch that begins after a message, with the context edges that branch `line` has up to there."""
     number = insert_branch(tx, conversation, tree=tree, parent=spot.branch, base_seq=spot.seq, base_id=spot.id)
     tx.run(
         "INSERT INTO main.edge (place) SELECT place + ? FROM main.edge WHERE place BETWEEN ? AND ?",
         make_place(number, 0) - make_place(line, 0),
         make_place(line, 0),
-        make_place(line, spot.seq),
+        make_place(line, spot.seq if context_start is None else context_start),
     )
+    if context_start:
+        _insert_edge(tx, number, context_start)
     return number
+
+
+def _insert_edge(tx: Transaction, branch: int, context_start: int) -> None:
+    tx.run("INSERT INTO main.edge (place) VALUES (?) ON CONFLICT DO NOTHING", make_place(branch, context_start))
 
 
 MAX_READ = 500

@@ -16,7 +16,7 @@ All comparisons of histories take time proportional to their lengths.
 """
 
 import re
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
@@ -210,6 +210,49 @@ class HistoryDifference(NamedTuple):
     compared: int | None
 
 
+def compare_last_messages(stored: Sequence[Message], sent: Sequence[Message]) -> HistoryDifference | None:
+    """Compare the history of a client that keeps its last messages only: it begins anywhere in the chain.
+
+    None if it has no reply of the chain. Without one, the same texts may be those of a new conversation.
+    """
+    theirs = [message for message in sent if message.role == "user"]
+    authors = {message.author for message in theirs}
+    ours = [
+        index
+        for index, message in enumerate(stored)
+        if message.role == "user" and (message.author is None or message.author in authors or None in authors)
+    ]
+    keys = [(message.uid, message.author, message_key(message, CLIENT)) for message in theirs]
+    first, size = find_overlap(len(ours), keys, lambda at, index: _is_sent_again(stored, ours[at], theirs[index]))
+    first = first if size else len(ours)
+    starts_with_user = bool(size) and sent[0].role == "user"
+    found = compare_histories(stored, sent, ours[first] if starts_with_user else ours[first - 1] + 1 if first else 0)
+    return found if any(stored[index].role == "assistant" for index in found.matched) else None
+
+
+def find_overlap(length: int, keys: Sequence[Hashable], is_same: Callable[[int, int], bool]) -> tuple[int, int]:
+    """Return the last place in a chain where most of the first messages of a history are, and their number.
+
+    `length` is that of the chain, and `keys` are those of the history. `is_same` compares the messages at an index of
+    each. This is the algorithm of Knuth, Morris and Pratt, which takes linear time.
+    """
+    borders, size = [0] * len(keys), 0
+    for index in range(1, len(keys)):
+        while size and keys[index] != keys[size]:
+            size = borders[size - 1]
+        size += keys[index] == keys[size]
+        borders[index] = size
+    start, most, size = 0, 0, 0
+    for at in range(length if keys else 0):
+        size = borders[-1] if size == len(keys) else size
+        while size and not is_same(at, size):
+            size = borders[size - 1]
+        size += is_same(at, size)
+        if size >= max(most, 1):
+            start, most = at + 1 - size, size
+    return start, most
+
+
 def compare_histories(stored: Sequence[Message], sent: Sequence[Message], start: int = 0) -> HistoryDifference:
     """Compare a client's history with a chain, from the stored message at an index on."""
     matched: list[int] = []
@@ -307,6 +350,29 @@ def align_histories(stored: Sequence[Message], given: Sequence[Message]) -> Alig
     while at < len(stored) and not stored[at].redacted and not list_part_keys(stored[at]):
         at += 1  # an empty reply, which frameworks do not keep
     return Alignment(blocks, at, index, max(at, compared))
+
+
+def align_last_messages(stored: Sequence[Message], given: Sequence[Message]) -> tuple[int, Alignment] | None:
+    """Align the history of a framework that keeps its last messages only. Return the index where it begins.
+
+    None if it has no reply of the chain. Without one, the same texts may be those of a new conversation.
+    """
+    ours = [
+        (index, message.role, None if message.redacted else key)
+        for index, message in enumerate(stored)
+        for key in ([()] if message.redacted else list_part_keys(message))
+    ]
+    theirs = [(message.role, key) for message in given for key in list_part_keys(message)]
+
+    def is_same_part(at: int, index: int) -> bool:
+        _, role, key = ours[at]
+        return role == theirs[index][0] and key in (None, theirs[index][1])
+
+    at, _ = find_overlap(len(ours), theirs, is_same_part)
+    start = ours[at][0] if ours else 0
+    found = align_histories(stored[start:], given)
+    has_reply = any(message.role == "assistant" for message in stored[start : start + found.stored])
+    return (start, found) if has_reply else None
 
 
 def may_match_better(own: Alignment, shared: int, given: Sequence[Message], first: Message | None) -> bool:

@@ -129,7 +129,8 @@ class Store(TurnControls[Connection]):
         """Merge the complete history of a stateless client. Return the messages that were new.
 
         Entries that the client never received are skipped. If it changed or removed a message, the new tail goes to a
-        new branch and the old one is kept. If the history matches another branch, that branch becomes current.
+        new branch and the old one is kept. If the history matches another branch, that branch becomes current. A
+        client may keep its last messages only: the earlier ones stay in the conversation.
         """
         entries = [
             message_log.prepare_entry(message_log.validate_for(message, conversation, index=index))
