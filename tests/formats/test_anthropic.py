@@ -14,13 +14,6 @@ def text(words: str) -> JSONObject:
     return {"type": "text", "text": words}
 
 
-def test_the_system_prompt_has_a_place_of_its_own() -> None:
-    """Guarantee 8.5."""
-    assert PLAIN.get_system_prompt("Be brief.") == "Be brief."
-    assert PLAIN.get_system_prompt("") is None
-    assert PLAIN.format([cc.user("hi")], "Be brief.") == [{"role": "user", "content": [text("hi")]}]
-
-
 def test_a_history_encoded_as_it_grew_equals_the_same_encoded_at_once() -> None:
     """Guarantee 10.1: a segment is encoded once, and never changes."""
     history: list[cc.Message] = []

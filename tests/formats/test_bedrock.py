@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import Request, split_segments
@@ -25,7 +23,7 @@ from contextc.messages import (
     user,
 )
 from contextc.tools.definitions import Tool
-from tests.formats.bedrock_samples import EVENTS, POINT, REPLY
+from tests.formats.bedrock_samples import EVENTS, REPLY
 from tests.formats.known import problems
 from tests.formats.traffic import accepted, transcripts
 
@@ -106,10 +104,6 @@ def body_of(*history: Message, **fields: object) -> JSONObject:
     return BEDROCK.encode_request(Request(messages=history, **fields))  # pyright: ignore[reportArgumentType]
 
 
-def content_of(*history: Message) -> list[JSONObject]:
-    return [block for message in BEDROCK.format(history) for block in message["content"]]
-
-
 def test_segments_make_the_same_request() -> None:
     """Guarantee 10.1."""
     encoded = [
@@ -148,34 +142,6 @@ def test_a_history_that_has_outlived_its_tools_names_one() -> None:
 CLAUDE, NOVA = "us.anthropic.claude-sonnet-4-5-20250929-v1:0", "amazon.nova-pro-v1:0"
 
 
-@pytest.mark.parametrize(
-    ("wrote", "asked", "goes_back"),
-    [
-        (CLAUDE, NOVA, False),
-        (CLAUDE, "meta.llama3-3-70b-instruct-v1:0", False),
-        (CLAUDE, f"arn:aws:bedrock:us-east-1:123456789012:inference-profile/us.{NOVA}", False),
-        (CLAUDE, f"arn:aws:bedrock:us-east-1:123456789012:inference-profile/{CLAUDE}", True),
-        (CLAUDE, "anthropic.claude-opus-5-5", True),
-        (CLAUDE, "arn:aws:bedrock:us-east-1:123456789012:application-inference-profile/a1b2c3", True),
-        (CLAUDE, None, True),
-        (None, NOVA, True),
-    ],
-)
-def test_reasoning_signed_by_claude_is_not_sent_to_other_vendors(wrote: str, asked: str, goes_back: bool) -> None:
-    """Guarantee 2.4: "This model doesn't support the reasoningContent.reasoningText.signature field."; not said, it
-    goes.
-    """
-    thoughts = [
-        Reasoning(text="hm", signature="c2ln", provider="bedrock", model=wrote),
-        Reasoning(data="cmVk", provider="bedrock", model=wrote),
-    ]
-    encoded = BedrockFormatter(model=asked).encode([assistant([*thoughts, "Hello."])])
-    assert len(encoded.messages[0]["content"]) == (3 if goes_back else 1)
-    assert [str(note) for note in encoded.notes] == (
-        [] if goes_back else [f"left out: reasoning that {wrote} signed"] * 2
-    )
-
-
 def test_a_reply_is_of_the_model_that_was_asked() -> None:
     """Replies, whole or streamed, do not name the model; in a decoded request it is unknown."""
     asked = BedrockFormatter(model=CLAUDE)
@@ -207,14 +173,6 @@ def test_a_conversation_continues_with_a_model_of_another_vendor() -> None:
 SIGNED: JSONObject = {"reasoningContent": {"reasoningText": {"text": "Hm.", "signature": "c2ln"}}}
 
 
-def test_white_space_is_removed_with_the_cache_point_after_it() -> None:
-    """The compiler sets other cache points; without one the white space is refused."""
-    shown: JSONObject = {"document": {"name": "A", "format": "pdf", "source": {"bytes": "JVBERg=="}}}
-    message: JSONObject = {"role": "user", "content": [{"text": "See"}, shown, {"text": "\n"}, POINT]}
-    assert BEDROCK.format(BEDROCK.decode_request([message]).messages) == [message]
-    assert BEDROCK.without_cache_breakpoints([message]) == [{"role": "user", "content": [{"text": "See"}, shown]}]
-
-
 def test_an_empty_tool_description_is_omitted() -> None:
     """botocore: at least one character."""
     spec: JSONObject = {"toolSpec": {"name": "f", "description": "", "inputSchema": {"json": {"type": "object"}}}}
@@ -226,19 +184,6 @@ def test_recorded_requests_come_back_the_same() -> None:
     """Guarantee 10.5: also where a conversation begins with the assistant."""
     for exchange in accepted("bedrock"):
         assert BEDROCK.encode_request(BEDROCK.decode_request(exchange.request)) == exchange.request, exchange.case
-
-
-def test_cache_points_are_set_and_taken_out() -> None:
-    """Blocks of their own, never behind reasoning or a document; among tools not every model takes one."""
-    message: JSONObject = {"role": "user", "content": [{"text": "a"}, {"document": {"name": "b"}}]}
-    marked = BEDROCK.with_cache_breakpoint(message) or {}
-    assert marked == {"role": "user", "content": [{"text": "a"}, POINT, {"document": {"name": "b"}}]}
-    assert BEDROCK.without_cache_breakpoints([marked, message]) == [message, message]
-    assert BEDROCK.with_cache_breakpoint({"role": "assistant", "content": [{"reasoningContent": {}}]}) is None
-    assert BEDROCK.count_cache_breakpoints([{"text": "a"}, POINT, POINT]) == 2
-    head: JSONObject = {"system": [{"text": "a"}], "toolConfig": {"tools": [{}]}, "messages": []}
-    assert BEDROCK.with_head_breakpoint(head) == {**head, "system": [{"text": "a"}, POINT]}
-    assert BEDROCK.with_head_breakpoint({"toolConfig": {"tools": [{}]}}) == {"toolConfig": {"tools": [{}]}}
 
 
 def test_tools_are_known_by_their_shape() -> None:

@@ -6,7 +6,9 @@ A case has one input, and what it states of the output is compared whole:
 |---|---|
 | `messages`, `system`, `tools`, `settings` | `body`, which breaks no rule and the vendor's types accept; `notes` |
 | `body` | `codes` of the rules it breaks (none, if not given) and the `fixed` body; `decoded`, `again`, `converted` |
+| `messages` of a segment | `encoded`, `notes` |
 | `reply` or `events` | the `message` it is decoded as |
+| `call`, a method of the formatter, `with` its arguments | what it `gives` |
 
 `options` are those of the formatter. A message of one text is written `{"user": "hi"}`, and others as they are stored.
 """
@@ -74,8 +76,14 @@ def read_request(value: JSONObject) -> Request:
 
 
 def check_encoded(form: Formatter, case: JSONObject) -> None:
-    """A list as `body` is what `format` makes of the messages alone."""
-    request, body = read_request(case), case["body"]
+    """A list as `body` is what `format` makes of the messages alone; `encoded` is a segment of a history."""
+    request = read_request(case)
+    if "encoded" in case:
+        segment = form.encode(request.messages)
+        assert list(segment.messages) == case["encoded"]
+        assert [str(note) for note in segment.notes] == case.get("notes", [])
+        return
+    body = case["body"]
     if isinstance(body, list):
         made = cast(JSON, form.format(request.messages, request.system.text if request.system else None))
     else:
@@ -127,7 +135,9 @@ def check_case(case: JSONObject) -> None:
     form = cc.formatter(case["format"])
     if "options" in case:
         form = type(form)(**case["options"])
-    if "messages" in case:
+    if "call" in case:
+        assert getattr(form, case["call"])(*case["with"]) == case["gives"]
+    elif "messages" in case:
         check_encoded(form, case)
     elif "body" in case:
         check_body(form, case)

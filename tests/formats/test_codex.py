@@ -12,9 +12,9 @@ import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.base import Request
 from contextc.formats.codex.codec import encode_result
-from contextc.messages import SYNTHETIC_RESULTS, SYSTEM_CONTEXT, ProviderBlock
+from contextc.messages import SYSTEM_CONTEXT, ProviderBlock
 from tests.conftest import often
-from tests.formats.codex_samples import FORM, SAMPLES, TURNS, called, lines, ran
+from tests.formats.codex_samples import FORM, SAMPLES, TURNS, called, lines
 from tests.formats.histories import History, histories
 from tests.formats.known import problems
 
@@ -32,24 +32,6 @@ def without_nulls(value: JSON) -> JSON:
         found = cast(JSONObject, value).items()
         return {name: without_nulls(each) for name, each in found if each is not None}
     return [without_nulls(each) for each in cast(list[JSON], value)] if isinstance(value, list) else value
-
-
-def test_a_call_without_a_result_is_in_progress_and_gets_one_where_a_request_is_made() -> None:
-    """Guarantee 5.3."""
-    history = [cc.assistant(tool_calls=[cc.tool_call("a", "look", {})])]
-    (_, item) = FORM.encode(history).messages
-    assert (item["status"], "contentItems" in item) == ("inProgress", False)
-    assert problems("codex", [item]) == []
-    (_, item) = FORM.format(history)
-    assert (item["status"], item["contentItems"][0]["text"]) == ("failed", SYNTHETIC_RESULTS["interrupted"])
-
-
-def test_a_call_that_asks_for_something_else_by_now_is_no_longer_codex_own() -> None:
-    """Guarantee 2.3: the log determines what is sent."""
-    (asked, _) = FORM.decode_request([ran()]).messages
-    call = cc.ToolCall(id="x1", name="shell", arguments={"command": "rm -r ."}, extra=asked.tool_calls[0].extra)
-    (_, item) = FORM.encode([cc.assistant(tool_calls=[call])]).messages
-    assert (item["type"], item["arguments"]) == ("dynamicToolCall", {"command": "rm -r ."})
 
 
 @pytest.mark.parametrize("name", ["turn", "dynamic", "patch", "search", "parallel", "compact"])

@@ -140,11 +140,3 @@ def test_a_reminder_before_a_result_is_reported_and_fixed(name: str) -> None:
     fixed, _ = cc.fix(broken, format=name)
     sound(name, fixed)
     assert outline(name, fixed) == ["hi", "call a", "result a: print(1)", "Be quick."]
-
-
-def test_a_blank_system_prompt_is_omitted() -> None:
-    """Guarantee 8.5, hermes-agent#69512."""
-    assert formatter("anthropic").get_system_prompt(" \n") is None
-    assert formatter("openai_chat").format([cc.user("hi")], " \n") == [{"role": "user", "content": "hi"}]
-    body: JSONObject = {"system": [{"type": "text", "text": " "}], "messages": [{"role": "user", "content": "hi"}]}
-    assert codes("anthropic", body) == ["ANT005"]

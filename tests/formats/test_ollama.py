@@ -39,15 +39,6 @@ REPLY: JSONObject = {
 }
 
 
-def test_a_reply_is_read_with_its_figures_and_goes_back_as_it_came() -> None:
-    """Guarantee 10.5: the index of a call too."""
-    message = OLLAMA.decode_reply(REPLY)
-    assert (message.text, message.finish, message.status) == ("Let me look.", "tool_calls", "sent")
-    assert [part.text for part in message.parts if isinstance(part, cc.Reasoning)] == ["Hm."]
-    assert message.usage == cc.Usage(input=26, output=298)
-    assert OLLAMA.encode([message]).messages == (REPLY["message"],)
-
-
 def test_an_invalid_reply_is_reported() -> None:
     """Guarantee 15.1."""
     with pytest.raises(cc.errors.InvalidReply):

@@ -11,12 +11,6 @@ from tests.formats.traffic import Exchange, accepted, events, normal
 CHAT = cc.OpenAIFormatter()
 
 
-def test_the_system_prompt_is_one_of_the_messages() -> None:
-    """Guarantee 8.5."""
-    assert CHAT.get_system_prompt("Be brief.") is None
-    assert CHAT.format([cc.user("hi")], "") == [{"role": "user", "content": "hi"}]
-
-
 def test_a_history_encoded_as_it_grew_equals_the_same_encoded_at_once() -> None:
     """Guarantee 10.1."""
     history: list[cc.Message] = []

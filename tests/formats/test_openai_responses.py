@@ -5,8 +5,6 @@ from typing import cast
 
 from contextc import (
     Media,
-    Reasoning,
-    Text,
     assistant,
     system,
     tool_call,
@@ -14,11 +12,10 @@ from contextc import (
     user,
 )
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import ConversionNote, Request, split_segments
+from contextc.formats.base import ConversionNote, split_segments
 from contextc.formats.openai_chat import OpenAIFormatter
 from contextc.formats.openai_responses import OpenAIResponsesFormatter
-from contextc.messages import ProviderBlock, pair_tool_calls
-from contextc.tools.definitions import NativeTool, Tool
+from contextc.messages import pair_tool_calls
 from tests.formats.traffic import accepted
 
 RESPONSES = OpenAIResponsesFormatter()
@@ -119,68 +116,6 @@ def there_and_back(body: JSONObject) -> JSONObject:
     return RESPONSES.encode_request(RESPONSES.decode_request(body))
 
 
-def test_a_history_with_everything_becomes_one_list_of_items() -> None:
-    """Guarantees 10.3, 5.2, 2.3: parallel calls all go out, each answered; media stays in its result; what a model
-    wrote badly goes back as it wrote it; a system message between others keeps its place."""
-    history = [
-        user([Text("What is this?"), Media(mime_type="image/png", data=PNG)]),
-        assistant(
-            "Let me look.",
-            reasoning="Hm.",
-            tool_calls=[tool_call("a", "read", {"path": "x"}), tool_call("b", "list", '{"dir": ')],
-        ),
-        user("and hurry"),
-        tool_result("b", "list", "no such folder", is_error=True),
-        tool_result("a", "read", [Text("a picture"), Media(mime_type="image/png", data=PNG)]),
-        system("Memory is low."),
-        user([Text("thanks"), ProviderBlock(provider="anthropic", data={"type": "server_tool_use"}), Text(" ")]),
-    ]
-    request = Request(
-        messages=tuple(history),
-        system=system("Be brief."),
-        tools=(
-            Tool(name="read", description="Reads.", parameters={"type": "object"}),
-            NativeTool(provider="openai", data={"type": "web_search"}),
-            NativeTool(provider="anthropic", data={"type": "bash_20250124"}),
-        ),
-        settings={"model": "gpt-5.5", "store": False},
-    )
-    assert RESPONSES.encode_request(request) == {
-        "model": "gpt-5.5",
-        "store": False,
-        "instructions": "Be brief.",
-        "tools": [
-            {
-                "type": "function",
-                "name": "read",
-                "description": "Reads.",
-                "parameters": {"type": "object"},
-                "strict": False,
-            },
-            {"type": "web_search"},
-        ],
-        "input": [
-            {"role": "user", "content": [{"type": "input_text", "text": "What is this?"}, PICTURE]},
-            {"role": "assistant", "content": "Let me look."},
-            call("a", "read", '{"path":"x"}'),
-            call("b", "list", '{"dir": '),
-            output("a", [{"type": "input_text", "text": "a picture"}, PICTURE]),
-            output("b", "no such folder"),
-            {"role": "user", "content": "and hurry"},
-            {"role": "developer", "content": "Memory is low."},
-            {
-                "role": "user",
-                "content": [
-                    {"type": "input_text", "text": "thanks"},
-                    {"type": "input_text", "text": "[anthropic server_tool_use; not shown]"},
-                ],
-            },
-        ],
-    }
-    assert RESPONSES.format(history, "Be brief.") == RESPONSES.encode_request(request)["input"]
-    assert RESPONSES.get_system_prompt("Be brief.") == "Be brief."
-
-
 def test_media_goes_out_from_wherever_it_lies_and_is_described_where_it_cannot() -> None:
     """Guarantee 2.6: bytes, a blob, an address or a file of this provider; sound and foreign files become one line."""
     parts = [
@@ -215,32 +150,6 @@ def test_media_goes_out_from_wherever_it_lies_and_is_described_where_it_cannot()
         ConversionNote("described", "document of type application/pdf"),
         ConversionNote("described", "audio of type audio/wav"),
     )
-
-
-def test_reasoning_goes_back_to_its_own_provider_alone() -> None:
-    """Guarantee 2.4: no other provider can read it, and its own requires it before the item it led to."""
-    own = Reasoning(text="Hm.", data="gAAA", id="rs_1", provider="openai")
-    foreign = Reasoning(text="Hm.", signature="s", provider="anthropic")
-    encoded = RESPONSES.encode([assistant([own, foreign, tool_call("a", "read", "{}")])])
-    assert encoded.messages == (
-        {
-            "type": "reasoning",
-            "id": "rs_1",
-            "summary": [{"type": "summary_text", "text": "Hm."}],
-            "encrypted_content": "gAAA",
-        },
-        call("a", "read", "{}"),
-    )
-    assert encoded.notes == (ConversionNote("left out", "reasoning of anthropic"),)
-
-
-def test_reasoning_that_lost_the_item_it_led_to_is_left_out() -> None:
-    """Guarantee 10.4: the API refuses it, at the end of a reply and before a text that is not its own item."""
-    own = Reasoning(data="gAAA", id="rs_1", provider="openai")
-    lost = (ConversionNote("left out", "reasoning without the item it led to"),)
-    alone, before_text = RESPONSES.encode([assistant([own])]), RESPONSES.encode([assistant([own, Text("42")])])
-    assert (alone.messages, alone.notes) == ((), lost)
-    assert (before_text.messages, before_text.notes) == (({"role": "assistant", "content": "42"},), lost)
 
 
 def test_segment_by_segment_is_the_same_as_the_whole() -> None:

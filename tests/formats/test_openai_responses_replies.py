@@ -1,10 +1,8 @@
 """Replies and streams of OpenAI's Responses API as messages, and as items again."""
 
-from contextc import Message, Reasoning
+from contextc import Message
 from contextc._json import JSON, JSONObject
-from contextc.formats.openai_chat import OpenAIFormatter
-from contextc.formats.openai_responses import OpenAIResponsesFormatter
-from tests.formats.test_openai_responses import RESPONSES, call, normal
+from tests.formats.test_openai_responses import RESPONSES, normal
 from tests.formats.traffic import accepted, events
 
 # These two are taken from the recordings in pydantic-ai's test suite (MIT licence), shortened where nothing is read:
@@ -66,71 +64,6 @@ event: response.completed
 
 data: [DONE]
 """
-
-
-def test_a_reply_becomes_one_message_and_goes_back_as_the_same_items() -> None:
-    """Guarantees 10.5, 2.5: order, ids, phase and annotations survive, and so does an item we have no part for."""
-    items: list[JSONObject] = [
-        {
-            "type": "reasoning",
-            "id": "rs_1",
-            "summary": [{"type": "summary_text", "text": "First."}, {"type": "summary_text", "text": "Then."}],
-            "encrypted_content": "gAAA",
-            "status": "completed",
-        },
-        {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": "search", "query": "q"}},
-        {
-            "type": "message",
-            "id": "msg_1",
-            "role": "assistant",
-            "status": "completed",
-            "phase": "commentary",
-            "content": [
-                {"type": "output_text", "text": "Found", "annotations": [{"type": "url_citation", "url": "u"}]},
-                {"type": "output_text", "text": " it.", "annotations": []},
-                {"type": "refusal", "refusal": "But no."},
-            ],
-        },
-        {
-            "type": "message",
-            "id": "msg_2",
-            "role": "assistant",
-            "status": "completed",
-            "content": [{"type": "output_text", "text": "", "annotations": []}],
-        },
-        {**call("call_1", "read", '{"path": "x"}'), "id": "fc_1", "status": "completed"},
-        {**call("call_2", "read", '{"path":'), "id": "fc_2", "status": "completed"},
-    ]
-    message = RESPONSES.decode_reply({"id": "resp_1", "model": "gpt-5.5", "status": "completed", "output": items})
-    assert RESPONSES.encode([message]).messages == tuple(items)
-    assert (message.role, message.text, message.finish) == ("assistant", "Found it.", "tool_calls")
-    assert [(each.id, each.malformed) for each in message.tool_calls] == [("call_1", False), ("call_2", True)]
-    thought = message.parts[0]
-    assert isinstance(thought, Reasoning)
-    assert (thought.text, thought.data, thought.id) == ("First.\n\nThen.", "gAAA", "rs_1")
-    assert (thought.provider, thought.model) == ("openai", "gpt-5.5")
-
-
-def test_another_endpoint_is_not_given_the_ids_of_this_one() -> None:
-    """Guarantee 2.5: an id is valid only for its provider; texts and calls go anywhere."""
-    reply: JSONObject = {
-        "output": [
-            {
-                "type": "message",
-                "id": "msg_1",
-                "role": "assistant",
-                "status": "completed",
-                "content": [{"type": "output_text", "text": "Hm.", "annotations": []}],
-            },
-            {**call("call_1", "read", "{}"), "id": "fc_1"},
-        ]
-    }
-    message = RESPONSES.decode_reply(reply)
-    said: JSONObject = {"role": "assistant", "content": "Hm."}
-    other = OpenAIResponsesFormatter(provider="azure")
-    assert other.encode([message]).messages == (said, call("call_1", "read", "{}"))
-    chat_call = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": "{}"}}
-    assert OpenAIFormatter().encode([message]).messages == ({**said, "tool_calls": [chat_call]},)
 
 
 def test_real_replies_become_messages_and_go_back_as_the_same_items() -> None:

@@ -4,10 +4,9 @@ import base64
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import ConversionNote, Request, split_segments
+from contextc.formats.base import ConversionNote, split_segments
 from contextc.formats.vercel import VercelFormatter
 from contextc.messages import pair_tool_calls, validate_message
-from contextc.tools.definitions import NativeTool, Tool
 
 VERCEL = VercelFormatter()
 PNG = b"\x89PNG"
@@ -58,34 +57,6 @@ def test_segment_by_segment_is_the_same_as_at_once() -> None:
         ConversionNote("left out", "unsigned reasoning of deepseek"),
         ConversionNote("described", "a block of openai"),
     ]
-
-
-def test_a_body_has_instructions_and_tools_by_name() -> None:
-    """Guarantee 10.1: the SDK's own keyword arguments; system messages need allowSystemInMessages."""
-    request = Request(
-        system=cc.system("Be brief."),
-        messages=(cc.user("hi"), cc.system("low memory")),
-        tools=(
-            Tool(name="read", description="Reads.", parameters={"type": "object"}),
-            NativeTool(provider="vercel", data={"name": "web", "type": "provider", "id": "openai.web_search"}),
-            NativeTool(provider="openai", data={"type": "web_search"}),
-        ),
-        settings={"temperature": 0},
-    )
-    body = VERCEL.encode_request(request)
-    assert body == {
-        "temperature": 0,
-        "instructions": "Be brief.",
-        "messages": [{"role": "user", "content": "hi"}, {"role": "system", "content": "low memory"}],
-        "allowSystemInMessages": True,
-        "tools": {
-            "read": {"description": "Reads.", "inputSchema": {"type": "object"}},
-            "web": {"type": "provider", "id": "openai.web_search"},
-        },
-    }
-    assert VERCEL.encode_request(VERCEL.decode_request(body)) == body
-    assert VERCEL.get_system_prompt("Be brief.") == "Be brief."
-    assert VERCEL.get_system_prompt("") is None
 
 
 MODEL_MESSAGES: list[JSONObject] = [

@@ -4,10 +4,9 @@ import base64
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.formats.base import ConversionNote, Request, split_segments
+from contextc.formats.base import ConversionNote, split_segments
 from contextc.formats.vercel_legacy import VercelLegacyFormatter
 from contextc.messages import pair_tool_calls, validate_message
-from contextc.tools.definitions import Tool
 
 LEGACY = VercelLegacyFormatter()
 PNG = b"\x89PNG"
@@ -63,16 +62,6 @@ def test_what_we_have_no_place_for_comes_back() -> None:
     assert request.settings == {"model": "x"}
     for message in request.messages:
         validate_message(message)
-
-
-def test_tools_are_functions_and_the_system_prompt_is_a_message() -> None:
-    """Guarantee 10.1: the shape has no place of its own for the system prompt."""
-    tool = Tool(name="f", description="Does.", parameters={"type": "object"})
-    assert LEGACY.encode_request(Request(messages=(cc.user("hi"),), tools=(tool,))) == {
-        "messages": [{"role": "user", "content": "hi"}],
-        "functions": [{"name": "f", "description": "Does.", "parameters": {"type": "object"}}],
-    }
-    assert LEGACY.get_system_prompt("Be brief.") is None
 
 
 def test_parts_keep_their_order_and_their_steps() -> None:

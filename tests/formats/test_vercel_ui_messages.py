@@ -52,15 +52,6 @@ def test_a_ui_message_becomes_a_message_per_step() -> None:
     ]
 
 
-def test_what_only_an_interface_shows_is_left_out_and_noted() -> None:
-    """Guarantee 10.5: a ModelMessage has no place for data and sources, and the SDK refuses parts it does not know."""
-    messages = VERCEL.decode_request({"messages": [UI_TURN]}).messages
-    assert [note.text for note in VERCEL.encode(messages[2:]).notes] == [
-        "source-url, which only a user interface is shown",
-        "data-weather, which only a user interface is shown",
-    ]
-
-
 @pytest.mark.parametrize("state", ["approval-requested", "approval-responded"])
 def test_a_call_that_waits_for_approval_has_no_result(state: str) -> None:
     """Guarantee 5.3: whatever a person decided, the tool did not run yet."""
