@@ -167,11 +167,17 @@ def list_other_branches(tx: Transaction, conversation: str, here: BranchTip) -> 
     table = {number: (parent, base, edge) for number, parent, base, edge in tx.rows(LIST_BRANCHES, conversation)}
 
     def next_place(branch: int) -> int | None:
-        """Return the place of the first message of a branch that the current one does not have."""
+        """Return the place of the first message of a branch that the current one does not have; 0 if its row is
+        damaged.
+        """
+        passed: set[int] = set()
         while branch not in ends:
             parent, base, _ = table.get(branch, (None, 0, None))
             if parent is None:  # a branch of another conversation
                 return None
+            if type(base) is not int or branch in passed:
+                return 0
+            passed.add(branch)
             if base <= ends.get(parent, -1):
                 return make_place(branch, base + 1)
             branch = parent
@@ -179,7 +185,7 @@ def list_other_branches(tx: Transaction, conversation: str, here: BranchTip) -> 
 
     places = {number: next_place(number) for number in table if number != here.branch}
     found: dict[int, Message | None] = {}
-    wanted = [place for place in places.values() if place is not None]
+    wanted = [place for place in places.values() if place]
     for start in range(0, len(wanted), MAX_READ):
         some = wanted[start : start + MAX_READ]
         rows = tx.rows(f"SELECT place, body FROM main.message WHERE place IN ({', '.join('?' * len(some))})", *some)
@@ -192,7 +198,7 @@ def list_other_branches(tx: Transaction, conversation: str, here: BranchTip) -> 
             (table[number][2] or 0) & SEQ_MASK,
         )
         for number, place in places.items()
-        if place not in found or found[place] is not None
+        if place != 0 and (place not in found or found[place] is not None)
     ]
 
 
