@@ -40,13 +40,13 @@ async def gemini(assignment: Assignment) -> None:
 
 async def _play(assignment: Assignment, model: str, url: str, **options: Unpack[AgentOptions]) -> None:
     os.environ[KEY] = assignment.key
+    options["limits"] = cc.Limits(steps=5_000, tool_calls=5_000)
     agent = cc.Agent(
         cc.provider(model, url=url, key=KEY, window=assignment.window),
         tools=assignment.tools,
         instructions=assignment.instructions,
         store=f"sqlite:///{assignment.folder}/agent.db",
         triggers=(),
-        limits=cc.Limits(steps=5_000, tool_calls=5_000),
         **options,
     )
 
