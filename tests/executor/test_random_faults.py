@@ -119,7 +119,7 @@ class Company:
         audit.look_back()
 
     async def run(self, turns: int, length: int) -> None:
-        """So many turns, in conversations of this length, and more of them until the faults are varied enough."""
+        """So many turns, in conversations of this length, and more of them until there was a bit of everything."""
         room = asyncio.Semaphore(TOGETHER)
 
         async def one(number: int) -> None:
@@ -128,7 +128,10 @@ class Company:
 
         count = turns // length
         await asyncio.gather(*(one(number) for number in range(count)))
-        while len(self.faults) < KINDS_OF_FAULTS and count < 10 * turns // length:
+        seen = self.figures
+        while count < 10 * turns // length and not (
+            len(self.faults) >= KINDS_OF_FAULTS and seen.retries and seen.compactions
+        ):
             await one(count)
             count += 1
         for line in self.lines.values():
