@@ -1,12 +1,13 @@
 """Labelled traces: requests to providers with simulated caches, and the cause of each cache miss.
 
 `load("tune")` and `load("report")` are the two halves. Rules are developed on the first one only. `load("fresh")` and
-`load("check")` are later sets with other scenarios, written without knowledge of the rules.
+`load("check")` are later sets with other scenarios, written without knowledge of the rules. Their cases are in
+tests/data/traces.
 """
 
 from functools import cache
-from importlib import import_module
 
+from tests.analysis.traces.case_builder import build_traces
 from tests.analysis.traces.trace import CAUSES, Exchange, Trace
 
 HALVES = ("tune", "report")
@@ -20,5 +21,4 @@ def load(half: str) -> list[Trace]:
     """Return the traces of a half, or of a later set."""
     if half not in SETS:
         raise ValueError(f"half must be one of {', '.join(SETS)}, got {half!r}.")
-    cases = getattr(import_module(f"tests.analysis.traces.{half}"), half.upper()).all
-    return [case.build() for case in cases]
+    return build_traces(half)

@@ -6,7 +6,6 @@ Bodies are as they were sent. A trace can change them from one request on, or le
 import json
 from collections.abc import Callable, Mapping
 
-from tests.analysis.traces.case_builder import Scenario
 from tests.analysis.traces.simulated_cache import Use
 from tests.analysis.traces.simulated_client import FORMATS, SECOND, UNSET, Agent, Session
 from tests.analysis.traces.texts import JSONObject
@@ -20,46 +19,42 @@ HOSTS = {"anthropic": "https://api.anthropic.com", "responses": "https://api.ope
 FIRST_TOKEN, DURATION = 15, 50
 
 
-def recorded(
+def replay_session(
+    session: Session,
     client: str,
     number: int,
-    causes: Mapping[int, str] | None = None,
-    *,
+    causes: Mapping[str, str] | None = None,
+    idle: Mapping[str, float] | None = None,
     change: Change | None = None,
-    idle: Mapping[int, float] | None = None,
-) -> Scenario:
-    """Return a scenario with the exchanges of one recorded session.
+) -> None:
+    """Add the exchanges of one recorded session.
 
     `causes` are the labels of its main conversation by the number of the request in it. `change` gets each body of the
     main conversation and this number. `idle` are the seconds that pass before a request of the main conversation.
     """
-
-    def run(session: Session) -> None:
-        agents: dict[str, Agent] = {}
-        later = count = 0
-        for each in load_recorded(client):
-            if each.session != number:
-                continue
-            agent = agents.get(each.conversation)
-            if agent is None:
-                agent = agents[each.conversation] = session.agent(name=each.conversation, system=[""], tools=[])
-            body: JSONObject = json.loads(each.request)
-            sent = each.request.encode()
-            cause = UNSET
-            is_answered = each.status == 200 and "count_tokens" not in each.path
-            if each.conversation == "main" and is_answered:
-                later += int((idle or {}).get(count, 0) * SECOND)
-                cause = (causes or {}).get(count, UNSET)
-                if change is not None:
-                    before = json.dumps(body)
-                    change(body, count)
-                    if json.dumps(body) != before:
-                        sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-                count += 1
-            began = each.time + later
-            session.exchanges.append(_exchange(session, agent, each, body, sent, began, cause, is_answered))
-
-    return run
+    agents: dict[str, Agent] = {}
+    later = count = 0
+    for each in load_recorded(client):
+        if each.session != number:
+            continue
+        agent = agents.get(each.conversation)
+        if agent is None:
+            agent = agents[each.conversation] = session.agent(name=each.conversation, system=[""], tools=[])
+        body: JSONObject = json.loads(each.request)
+        sent = each.request.encode()
+        cause = UNSET
+        is_answered = each.status == 200 and "count_tokens" not in each.path
+        if each.conversation == "main" and is_answered:
+            later += int((idle or {}).get(str(count), 0) * SECOND)
+            cause = (causes or {}).get(str(count), UNSET)
+            if change is not None:
+                before = json.dumps(body)
+                change(body, count)
+                if json.dumps(body) != before:
+                    sent = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
+            count += 1
+        began = each.time + later
+        session.exchanges.append(_exchange(session, agent, each, body, sent, began, cause, is_answered))
 
 
 def _exchange(
