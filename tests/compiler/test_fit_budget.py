@@ -162,6 +162,40 @@ def test_a_summary_takes_the_place_of_what_it_sums_up() -> None:
     assert [(left.place, left.why) for left in fitted.left] == [(place, "summed up") for place in (1, 2, 3, 4)]
 
 
+LONG_TALK = (*("user! 100", "assistant 100") * 7, "user! 50")
+
+
+@pytest.mark.parametrize(("keep", "beside"), [(20_000, 2), (200, 1), (199, 0), (0, 0)])
+def test_the_latest_of_what_a_summary_covers_stays_while_there_is_room(keep: int, beside: int) -> None:
+    """Guarantee 7.5: whole turns, at most `keep_summarized` tokens, down to the low mark."""
+    before = draft(*LONG_TALK, available=1_440, options=CompilerOptions(keep_summarized=keep))
+    fitted = fit_budget(replace(before, summary=Summary(anchor=10, text="…", tokens=40)))
+    assert [written(each) for each in fitted.kept or ()] == ["summary 40", *LONG_TALK[2 * (5 - beside) :]]
+    assert [(left.place, left.why) for left in fitted.left] == [(n, "summed up") for n in range(1, 11 - 2 * beside)]
+
+
+def test_steps_that_a_summary_covers_leave_before_others() -> None:
+    """Guarantee 7.5: inside one long turn, too. The next cut leaves out covered steps, and needs no other summary."""
+    turn = ("user! 100", *("assistant 100", "tool 20") * 8)
+    before = draft(*turn, available=1_000, options=CompilerOptions(keep_summarized=960))
+    summary = Summary(anchor=15, text="…", tokens=40)
+    fitted = fit_budget(replace(before, summary=summary))
+    kept = fitted.kept or ()
+    assert [each.place for each in kept if each.kind == "message"] == [1, *range(10, 18)]
+    more = tuple(item(line, place) for place, line in enumerate(("assistant 200", "tool 190"), 18))
+    tail = tuple(DraftEntry(each, cc.Message(role=each.role)) for each in (*kept, *more))
+    again = fit_budget(replace(before, tail=tail, summary=summary))
+    assert {left.why for left in again.left if left.place} == {"summed up"}
+    assert [each.kind for each in again.kept or ()][0] == "summary"
+
+
+def test_a_summary_that_people_asked_for_replaces_all_that_it_covers() -> None:
+    """Guarantee 7.12: the window is not full, and room is what they asked for."""
+    before = draft(*LONG_TALK, available=10_000)
+    fitted = fit_budget(replace(before, summary=Summary(anchor=10, text="…", tokens=40), compacted=True))
+    assert [written(each) for each in fitted.kept or ()] == ["summary 40", *LONG_TALK[10:]]
+
+
 def test_a_summary_that_is_not_smaller_is_not_used() -> None:
     """Guarantee 7.5."""
     before = replace(draft(*TALK, available=640), summary=Summary(anchor=2, text="…", tokens=200))

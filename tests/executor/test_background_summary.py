@@ -88,7 +88,7 @@ def full() -> int:
 
 async def test_a_summary_is_written_while_the_turn_goes_on_and_used_at_the_next_cut(store: cc.Store, full: int) -> None:
     """Neither its request nor its arrival changes the prefix; where the context is trimmed, the summary stands."""
-    line = Writer(full + 4, lambda number: number >= full - 2)
+    line = Writer(full + 2, lambda number: number >= full - 2)
     executor = agent(store, line)
     events = await played(executor, "demo", "write")
     await executor.close()
@@ -108,7 +108,7 @@ async def test_a_summary_is_written_while_the_turn_goes_on_and_used_at_the_next_
 
 async def test_a_turn_waits_for_the_summary_only_if_the_window_is_full(store: cc.Store, full: int) -> None:
     """No second summary is asked for while the first one is being written."""
-    line = Writer(full + 4, lambda number: number >= full)
+    line = Writer(full + 2, lambda number: number >= full)
     executor = agent(store, line)
     await played(executor, "demo", "write")
     await executor.close()
@@ -277,7 +277,7 @@ def test_run_sync_waits_for_a_summary(full: int) -> None:
 
 async def test_the_event_of_a_summary_is_stored_with_the_first_request_that_uses_it(store: cc.Store, full: int) -> None:
     """One event, in the step whose request has the summary; it waits no longer then."""
-    executor = agent(store, Writer(full + 4))
+    executor = agent(store, Writer(full + 2))
     await played(executor, "demo", "write")
     await executor.close()
     events = store.events("demo")
@@ -403,7 +403,7 @@ def test_many_conversations_are_summed_up_at_once(tmp_path: Path, full: int) -> 
 
     async def run(store: cc.Store, other: cc.Store) -> None:
         names = [f"demo{number}" for number in range(64)]
-        lines = {name: Writer(full + 3, lambda number: number >= full - 2) for name in names}
+        lines = {name: Writer(full + 2, lambda number: number >= full - 2) for name in names}
         executors = [agent(each, Shared(lines)) for each in (store, other)]
         turns = [executors[at % 2].start(name, f"write {name}.") for at, name in enumerate(names)]
         results = await asyncio.gather(*[turn.wait() for turn in turns])

@@ -311,7 +311,8 @@ def load_compaction(
         return compiler.compile(conversation, dry_run=True, **asked)
 
     def assumed(summary: ledger.Summary) -> Compiled:
-        probe = type(compiler)(compiler.store, compiler.provider, **asdict(compiler.options))
+        options = replace(compiler.options, keep_summarized=0)  # what stays beside it leaves before the next summary
+        probe = type(compiler)(compiler.store, compiler.provider, **asdict(options))
         probe.loader.assumed_summary = summary
         return probe.compile(conversation, dry_run=True, **arguments)
 

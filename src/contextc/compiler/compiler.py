@@ -172,10 +172,15 @@ def as_options(values: Mapping[str, object]) -> CompilerOptions:
             "MessageCompiler: require 0 <= keep_words <= 0.5 and 0 <= keep_index <= 0.5, got "
             f"keep_words={options.keep_words}, keep_index={options.keep_index}."
         )
-    if not (0 <= options.recent <= 1 and 0 < options.oversized <= 1 and options.keep_media >= 0):
+    if not (0 <= options.recent <= 1 and 0 < options.oversized <= 1):
         raise InvalidSetting(
-            f"MessageCompiler: require 0 <= recent <= 1, 0 < oversized <= 1 and keep_media >= 0, got "
-            f"recent={options.recent}, oversized={options.oversized}, keep_media={options.keep_media}."
+            f"MessageCompiler: require 0 <= recent <= 1 and 0 < oversized <= 1, got recent={options.recent}, "
+            f"oversized={options.oversized}."
+        )
+    if options.keep_media < 0 or options.keep_summarized < 0:
+        raise InvalidSetting(
+            f"MessageCompiler: require keep_media >= 0 and keep_summarized >= 0, got keep_media={options.keep_media}, "
+            f"keep_summarized={options.keep_summarized}."
         )
     if not 0 < options.summary_share <= 0.5:
         raise InvalidSetting("summary_share must be above 0, up to 0.5", got=options.summary_share)

@@ -83,6 +83,8 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Share of the window for earlier messages of people, kept word for word when their turns are cut away."""
     keep_index: float = 0.03
     """Share of the window for an index of what was cut away: paths, ids, figures, names, each with its message."""
+    keep_summarized: int = 20_000
+    """Tokens of messages that stay beside the summary that covers them, the latest ones, until their room is needed."""
     fetch: bool | Literal["always"] = True
     """True if `fetch_result` and `search_history` are added to the tools of the caller; `always` if they are offered
     also without any, to models that are known to accept tools.
@@ -124,6 +126,7 @@ class CompilerOptionArguments(TypedDict, total=False):
     keep_media: int
     keep_words: float
     keep_index: float
+    keep_summarized: int
     fetch: bool | Literal["always"]
     summary_share: float
     reasoning: ReasoningPolicy

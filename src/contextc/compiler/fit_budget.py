@@ -1,14 +1,15 @@
 """Keep a request within its budget. If it does not fit, begin a new epoch and trim the context there.
 
 Trimming happens in this order: old tool results are replaced by stubs; calls and stubs become the shortest valid pair;
-calls and results are left out, so that only the text of a reply is left; a summary replaces what it covers; the same is
-done to recent results; whole turns are dropped (oldest first), then the oldest steps of one long turn. So no text goes
-while results could. What people wrote stays as a quote, and an index names what left (`kept_history.py`). It goes down
-to the low mark, so that the prefix, and with it the provider's cache, is stable for many steps. Calls and results are
-already grouped and are never separated. The new message, pinned messages, the latest summary and the step that waits
-for an answer are never dropped. If these alone do not fit, nothing is sent. A message that is too long, and was never
-answered, is protected only until the next one comes. A new message of a trigger is not protected: it is left out before
-anything that must stay.
+calls and results are left out, so that only the text of a reply is left; a summary is inserted; the same is done to
+recent results; whole turns are dropped (oldest first), then the oldest steps of one long turn. So no text goes while
+results could, and the latest of what a summary covers stays beside it while there is room (`keep_summarized`). What
+people wrote stays as a quote, and an index names what left (`kept_history.py`). It goes down to the low mark, so that
+the prefix, and with it the provider's cache, is stable for many steps. Calls and results are already grouped and are
+never separated. The new message, pinned messages, the latest summary and the step that waits for an answer are never
+dropped. If these alone do not fit, nothing is sent. A message that is too long, and was never answered, is protected
+only until the next one comes. A new message of a trigger is not protected: it is left out before anything that must
+stay.
 
     Before (available 1,000)            After (low mark 700)
     user       Find the bug.     50     user       Find the bug.                        50
@@ -46,6 +47,7 @@ MAX_PENDING = 32
 INDEX_GROWTH = 3
 """An index grows by this part of itself from one epoch to the next."""
 KEPT_KINDS: tuple[ItemKind, ...] = ("words", "index")
+COVERED_REASONS = (LeftOutReason.TURN_CUT, LeftOutReason.STEP_CUT)
 BRANCH_REASONS = (EpochReason.EDITED, EpochReason.FORKED)
 STEPS_LEFT_OUT_TEXT = "[Earlier steps of this turn were left out to save room.]"
 OLD_RESULTS_SHARE = 0.8
@@ -218,6 +220,8 @@ class _Trimmer:
         self.kept_index = 0
         """Tokens that the index may take."""
         self.must = 0
+        self.summed_up_to = max([item.place & SEQ_MASK for item in items if item.kind == "summary"], default=0)
+        """The last message that the summary covers."""
         self.slots = [_TrimSlot(item, pinned) for item, pinned in zip(items, _pinned(items, draft.pins), strict=True)]
         self.budget = draft.budget
         self.overhead = ceil(self.budget.overhead / factor)
@@ -234,13 +238,15 @@ class _Trimmer:
             self.turns = self._turns()
             self.target = self._mark()
             self._reserve_for_history()
-            if self.draft.compacted or self.draft.unread_until:
-                self._sum_up(forced=True)
+            is_chunked = self.options.strategy == "chunked"
+            if self.draft.unread_until or (self.draft.compacted and not (is_chunked and self._exceeds_window())):
+                self._sum_up(keep=0)
             if self._is_over():
-                if self.options.strategy == "chunked":
+                if is_chunked:
                     self._spare_results(self._recent())
                     self._limit_index()
-                    self._sum_up()
+                    if self.total > self.target or self.draft.compacted:
+                        self._sum_up(keep=self.options.keep_summarized)
                     self._spare_results(self._staying()[0], last=True)
                 self._drop_turns()
                 self._drop_steps()
@@ -461,7 +467,7 @@ class _Trimmer:
                 continue
             if not all_steps and not any(slot.item.decayed or slot.item.calls for slot in step[1:]):
                 continue
-            recorded = not all_steps and (narrated or bool(said.text.strip()))
+            recorded = bool(said.text.strip()) or (narrated and not all_steps)
             why = LeftOutReason.CALL_LEFT_OUT if recorded else LeftOutReason.STEP_CUT
             for slot in step:
                 before = slot.item.tokens
@@ -487,21 +493,25 @@ class _Trimmer:
         """
         if not (self.draft.compacted or self.draft.unread_until):
             return True
-        over = self.total * self.factor > self.budget.available * self.options.high
-        return over or bool(self.draft.unread_until and self.draft.summary is None)
+        return self._exceeds_window() or bool(self.draft.unread_until and self.draft.summary is None)
 
-    def _sum_up(self, *, forced: bool = False) -> None:
+    def _exceeds_window(self) -> bool:
+        return self.total * self.factor > self.budget.available * self.options.high
+
+    def _sum_up(self, *, keep: int) -> None:
+        """Insert the summary, and drop what it covers, but for the latest turns and steps of at most `keep` tokens."""
         summary = self.draft.summary
-        if summary is None or (self.total <= self.target and not forced):
+        if summary is None:
             return
-        if any(slot.item.kind == "summary" and slot.item.place == summary.anchor for slot in self.slots):
+        item = Item(kind="summary", place=summary.anchor, role="user", text=summary.text, tokens=summary.tokens)
+        if any(slot.item.kind == "summary" and slot.item.place == item.place for slot in self.slots):
             return
         steps = self._steps()
         last = steps[-1] if steps else len(self.slots) - 1
         anchor = summary.anchor & SEQ_MASK
         upto = max((index for index, slot in enumerate(self.slots) if slot.item.place == summary.anchor), default=last)
         covered = [
-            slot
+            (index, slot)
             for index, slot in enumerate(self.slots)
             if index < last
             and index <= upto
@@ -509,13 +519,18 @@ class _Trimmer:
             and (slot.item.kind == "summary" or (slot.item.place and slot.item.place & SEQ_MASK <= anchor))
             and (not slot.pinned or slot.item.kind == "summary")
         ]
-        if sum([slot.item.tokens for slot in covered]) <= summary.tokens and not self.draft.unread_until:
+        rest, stays = sum([slot.item.tokens for _, slot in covered]), False
+        if rest <= item.tokens and not self.draft.unread_until:
             return
-        for slot in covered:
-            self._drop(slot, LeftOutReason.SUMMED_UP, forced=True)
-        item = Item(kind="summary", place=summary.anchor, role="user", text=summary.text, tokens=summary.tokens)
+        for index, slot in covered:
+            starts = slot.item.opens or (slot.item.role == "assistant" and index > self.turns[-1])
+            stays = stays or (starts and rest <= keep)
+            rest -= slot.item.tokens
+            if not stays or slot.item.kind == "summary":
+                self._drop(slot, LeftOutReason.SUMMED_UP, forced=True)
         self.slots.insert(0, _TrimSlot(item, True))
         self.total += item.tokens
+        self.summed_up_to = anchor
         self.turns = self._turns()
 
     def _drop_turns(self) -> None:
@@ -602,6 +617,8 @@ class _Trimmer:
     def _drop(self, slot: _TrimSlot, why: LeftOutReason, *, forced: bool = False) -> bool:
         if slot.gone or (slot.pinned and not forced):
             return False
+        if why in COVERED_REASONS and 0 < slot.item.place & SEQ_MASK <= self.summed_up_to:
+            why = LeftOutReason.SUMMED_UP
         slot.gone = why
         self.total -= slot.item.tokens
         if self.keeps and slot.item.kind == "message" and self.history.is_said(slot.item.place):
