@@ -28,7 +28,7 @@ from msgspec import Struct
 
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject
-from contextc.messages import Message
+from contextc.messages import Message, ToolCall, ToolResult
 
 _WORD = re.compile(r"[\w./\\:@#%$€£¥+~=&?,-]+|\n")
 _NUMBER = re.compile(r"[$€£¥+-]?\d+(?:[.,:]\d+)*[%€$£¥]?")
@@ -63,11 +63,16 @@ _ERROR_WORDS = (
 _UNSPACED_ERRORS = ("错误", "錯誤", "エラー", "오류")
 _UNSPACED_ERROR = re.compile(f"(?:{'|'.join(_UNSPACED_ERRORS)})[:\uff1a]\\s*[^\n\u3002\uff01\uff1f]{{2,80}}")
 _SENTENCE_END = re.compile(r"[.!?;](?:\s|$)|[\n\u3002\uff01\uff1f]")
-_AFTER_SIGN = re.compile(r"[^\w:=]{0,4}[:=][^\w:=]{0,6}([^\s\"']{1,200})")
-_AFTER_SPACE = re.compile(r"\s[^\w:=]{0,6}([^\s\"']{1,200})")
-_SECRET_NAMES = {
-    **dict.fromkeys(("key", "token", "password", "passwd", "passphrase", "secret"), _AFTER_SIGN),
-    **dict.fromkeys(("bearer", "basic"), _AFTER_SPACE),
+_ERROR_PLACES = {name: re.compile(f"{name}(?:[:\uff1a]|.\\d)") for name in (*_ERROR_WORDS, *_UNSPACED_ERRORS)}
+"""The names of errors that a colon follows, or a number."""
+_AFTER_SIGN, _AFTER_SPACE = r"[^\w:=]{0,4}[:=][^\w:=]{0,6}([^\s\"']{1,200})", r"\s[^\w:=]{0,6}([^\s\"']{1,200})"
+_SECRETS = {
+    name: re.compile(f"{name}(?={after})")
+    for names, after in (
+        (("key", "token", "password", "passwd", "passphrase", "secret"), _AFTER_SIGN),
+        (("bearer", "basic"), _AFTER_SPACE),
+    )
+    for name in names
 }
 _MAY_BE_SECRET = re.compile(r"[\d=@-]")
 _AROUND = ".,:?&=+~-\\"
@@ -137,17 +142,20 @@ def list_facts(texts: Iterable[str]) -> dict[str, int]:
             for fact in (token,) if _SIMPLE_FACT.fullmatch(token) else _split_token(token):
                 if facts.get(fact, -1) < number:
                     facts[fact] = number
-    names = "\n".join(tokens).lower()
+    names, small = "\n".join([*tokens, ""]).lower(), _lower(whole)
     secrets: dict[int, set[str]] = {}
-    for at, word in _iter_secrets(whole, [name for name in _SECRET_NAMES if name in names]):
+    for at, word in _iter_secrets(whole, small, [name for name in _SECRETS if name in names]):
         number = bisect(ends, at)
         secrets.setdefault(number, set()).add(word)
         for fact in _split_token(word):
             if facts.get(fact) == number:
                 del facts[fact]
-    known = [*(name for name in _ERROR_WORDS if name in names), *(() if whole.isascii() else _UNSPACED_ERRORS)]
+    known = [name for name in _ERROR_WORDS if f"{name}\n" in names or _ERROR_PLACES[name].search(names)]
+    known += () if whole.isascii() else _UNSPACED_ERRORS
     errors: dict[str, int] = {}
-    for number in sorted({bisect(ends, at) for at in _iter_error_places(whole, known)}):
+    for number in sorted(
+        {bisect(ends, found.start()) for name in known for found in _ERROR_PLACES[name].finditer(small)}
+    ):
         found = _iter_error_texts(given[number], secrets.get(number, ()))
         errors.update({error: number for error, is_error in found if is_error})
     return errors | facts
@@ -282,7 +290,7 @@ _mentions_of_texts = _MentionCache()
 
 
 def _find_mentions(text: str) -> tuple[Mention, ...]:
-    words, secrets = _WORD.findall(text), {word for _, word in _iter_secrets(text, _SECRET_NAMES)}
+    words, secrets = _WORD.findall(text), {word for _, word in _iter_secrets(text, _lower(text), _SECRETS)}
     first = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
     found = [
         Mention(error, error, _shape(error.partition(": ")[0]), COST_OF_ERROR + _cost_of_length(error))
@@ -367,18 +375,6 @@ def _name_at(words: list[str], at: int) -> str:
     return " ".join(words[at:end]).rstrip(_AROUND) if end - at > 1 else ""
 
 
-def _iter_error_places(text: str, names: Iterable[str]) -> Iterator[int]:
-    """Yield the places of the names of errors that a colon follows, or a number."""
-    small = _lower(text)
-    for name in names:
-        at = small.find(name)
-        while at >= 0:
-            after = small[at + len(name) : at + len(name) + 2]
-            if after[:1] in ":\uff1a" or after[1:].isdigit():
-                yield at
-            at = small.find(name, at + len(name))
-
-
 def _iter_error_texts(text: str, secrets: Iterable[str]) -> Iterator[tuple[str, bool]]:
     """Yield what follows the name of an error, or a code and a colon, to the end of the sentence; True for a name."""
     at, labels = 0, set[str]()
@@ -458,15 +454,11 @@ def _lower(text: str) -> str:
     return small if len(small) == len(text) else text  # a letter may become two
 
 
-def _iter_secrets(text: str, names: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield the words that follow a name such as `password:`, with its place."""
-    small = _lower(text)
+def _iter_secrets(text: str, small: str, names: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield the words that follow a name such as `password:` in a text, given in small letters too, with its place."""
     for name in names:
-        at = small.find(name)
-        while at >= 0:
-            if (secret := _SECRET_NAMES[name].match(text, at + len(name))) is not None:
-                yield from [(at, word) for word in _WORD.findall(secret[1])]
-            at = small.find(name, at + len(name))
+        for found in _SECRETS[name].finditer(small):
+            yield from [(found.start(), word) for word in _WORD.findall(text[found.start(1) : found.end(1)])]
 
 
 def without_credentials(facts: Iterable[str]) -> list[str]:
@@ -557,9 +549,13 @@ def find_points(messages: Sequence[Message], previous: str | None, todos: Iterab
     """Find the points in messages, and in the summary before them."""
     texts, results = [_TAG.sub(" ", previous or "")], [""]
     for message in messages:
-        own, others = [message.text], [result.text for result in message.tool_results]
-        for argument in [text for call in message.tool_calls for text in iter_texts(call.arguments)]:
-            (own if len(argument) <= MAX_ARGUMENT else others).append(argument)
+        own, others = [message.text], list[str]()
+        for part in message.parts:
+            if isinstance(part, ToolResult):
+                others.append(part.text)
+            elif isinstance(part, ToolCall):
+                for argument in iter_texts(part.arguments):
+                    (own if len(argument) <= MAX_ARGUMENT else others).append(argument)
         texts.append("\n".join(own))
         results.append("\n".join(others))
     sentences: dict[str, None] = {}
