@@ -47,7 +47,7 @@ def test_a_compaction_is_previewed_guided_examined_and_undone(store: cc.Store, p
     assert "keep the last order" in str(model.requests[0]["messages"])
     expect(notice).to_contain_text("of the facts and words of people are kept")
     assert page.evaluate("window.newNotices") == 1  # the refresh has kept its element
-    notice.get_by_role("button", name="Show what was lost").press("Enter")
+    notice.get_by_role("button", name="Show what was lost").click()
     expect(page.get_by_test_id("lost-facts")).to_contain_text("ORD-")
     notice.get_by_role("button", name="Undo").click()
     expect(notice.last).to_contain_text(re.compile(r"Compaction up to message \d+ undone."))

@@ -95,6 +95,20 @@ def seamless(person: Person) -> bool:
     return True
 
 
+def test_a_click_counts_though_messages_arrive_between_press_and_release(store: cc.Store, person: Person) -> None:
+    """Guarantee 12.4: a list that follows its end does not move what is pressed away from the pointer."""
+    store.extend("demo", [cc.user("Go on.") if at % 2 else cc.assistant("so " * 900) for at in range(1, 5)])
+    page = person.chat("demo").page
+    button = page.get_by_role("button", name="Actions for message 4")
+    expect(button).to_be_in_viewport()
+    button.hover()
+    page.mouse.down()
+    store.extend("demo", [cc.user("And now?"), cc.assistant("then " * 900)])
+    expect(page.get_by_role("article", name="Assistant, message 6")).to_be_attached()
+    page.mouse.up()
+    expect(page.get_by_role("menu")).to_be_visible()
+
+
 @pytest.mark.thorough
 def test_what_is_looked_at_stays_where_it_is_while_rows_above_get_their_height(long: cc.Store, person: Person) -> None:
     """Guarantee 12.4: rows have an estimated height until they are loaded; the visible text does not move."""

@@ -3,7 +3,8 @@
  *
  * Rows are requested by index and measured when rendered; before that, `estimate` is their height. The row at the top of
  * the viewport is the anchor: it keeps its position when heights above it change. With `follow`, the list stays at its end
- * while it grows, until the user scrolls away or expands something.
+ * while it grows, until the user scrolls away or expands something. What is pressed stays below the pointer until it is
+ * released, or a click would be lost when the list moves in between.
  */
 import { html, useCallback, useImperativeHandle, useLayoutEffect, useMemo, useRef, useState } from "./html.js";
 
@@ -98,7 +99,7 @@ export function VirtualList({
   const scroller = useRef(null);
   const spacer = useRef(null);
   const heights = useMemo(() => new Heights(estimate), [identity, estimate]);
-  const place = useMemo(() => ({ anchor: 0, offset: 0, sticks: start === "end", told: "", fresh: true, top: 0, height: 0, view: 0, input: -Infinity }), [identity]);
+  const place = useMemo(() => ({ anchor: 0, offset: 0, sticks: start === "end", told: "", fresh: true, top: 0, height: 0, view: 0, input: -Infinity, pressed: false }), [identity]);
   const [, redraw] = useState(0);
   const again = useCallback(() => redraw((each) => each + 1), []);
 
@@ -112,21 +113,25 @@ export function VirtualList({
     const isSame = element.scrollHeight === place.height && element.clientHeight === place.view;
     const isUser = isSame || performance.now() - place.input < INPUT;
     const up = element.scrollTop < place.top - 0.5;
-    const within = element.scrollTop - spacer.current.offsetTop;
     place.top = element.scrollTop;
-    place.anchor = heights.at(Math.max(0, within));
-    place.offset = within - heights.top(place.anchor);
+    setAnchor();
     const distance = element.scrollHeight - element.clientHeight - element.scrollTop;
     if (distance < 2) place.sticks = start === "end" || follow;
     else if (isUser && (up || distance > 40)) place.sticks = false;
     [place.height, place.view] = [element.scrollHeight, element.clientHeight];
   }
 
+  function setAnchor() {
+    const within = scroller.current.scrollTop - spacer.current.offsetTop;
+    place.anchor = heights.at(Math.max(0, within));
+    place.offset = within - heights.top(place.anchor);
+  }
+
   sync();
   heights.resize(count);
 
   const view = scroller.current?.clientHeight || 900;
-  const offset = place.sticks ? Math.max(0, heights.total - view) : Math.max(0, heights.top(place.anchor) + place.offset);
+  const offset = place.sticks && !place.pressed ? Math.max(0, heights.total - view) : Math.max(0, heights.top(place.anchor) + place.offset);
   const first = count ? heights.at(Math.max(0, offset - BEYOND)) : 0;
   const last = count ? Math.min(count - 1, heights.at(offset + view + BEYOND), first + MOST) : -1;
 
@@ -137,7 +142,7 @@ export function VirtualList({
     const element = scroller.current;
     if (!element) return;
     const above = spacer.current.offsetTop;
-    const wanted = place.sticks
+    const wanted = place.sticks && !place.pressed
       ? element.scrollHeight - element.clientHeight
       : heights.top(place.anchor) + place.offset + above;
     if (Math.abs(element.scrollTop - wanted) > 0.5) element.scrollTop = wanted;
@@ -199,6 +204,18 @@ export function VirtualList({
     place.input = performance.now();
   }, [place]);
 
+  const onPress = useCallback(() => {
+    onInput();
+    setAnchor();
+    place.pressed = true;
+    const release = () => {
+      place.pressed = false;
+      for (const name of ["pointerup", "pointercancel"]) removeEventListener(name, release);
+      setTimeout(settle);  // after the click
+    };
+    for (const name of ["pointerup", "pointercancel"]) addEventListener(name, release);
+  }, [heights, place, settle]);
+
   const onScroll = useCallback(() => {
     const element = scroller.current;
     if (!element) return;  // the list was left while it scrolled
@@ -243,7 +260,7 @@ export function VirtualList({
   const after = Math.max(0, heights.total - heights.top(last + 1));
   return html`
     <div ref=${scroller} class="virtual ${className}" onScroll=${onScroll} onWheel=${onInput} onTouchMove=${onInput} onKeyDown=${onInput}
-      onPointerDown=${onInput} onClickCapture=${onClick} tabindex="0" ...${rest}>
+      onPointerDown=${onPress} onClickCapture=${onClick} tabindex="0" ...${rest}>
       <div ref=${spacer} class="virtual-rows" style=${{ paddingTop: `${before}px`, paddingBottom: `${after}px` }}>${rows}</div>
     </div>`;
 }
