@@ -12,10 +12,12 @@ import httpx2
 import pytest
 
 import contextc as cc
+from contextc.errors import FailureKind
+from contextc.formats import formatter
 from contextc.proxy.access_checks import AccessRules
 from contextc.proxy.acting_exchanges import ActingOptions
 from contextc.proxy.proxy_server import ProxyServer, listen
-from contextc.proxy.request_conversion import Conversion
+from contextc.proxy.request_conversion import Conversion, count_request_tokens, encode_failure
 from contextc.proxy.request_lint import fix_request
 from contextc.proxy.upstreams import parse_upstream
 from tests.fake_vendors import KEY, FakeVendors, Reply, faults, listed
@@ -30,8 +32,12 @@ MODELS = {
     "openai": "gpt-5.4",
     "openai-chat": "gpt-4.1",
     "gemini": "gemini-3.6-flash",
+    "ollama": "llama3.1",
 }
-FORMATS = {"anthropic": "anthropic", "openai": "openai_responses", "openai-chat": "openai_chat", "gemini": "gemini"}
+FORMATS = {
+    "anthropic": "anthropic", "openai": "openai_responses", "openai-chat": "openai_chat", "gemini": "gemini",
+    "ollama": "ollama",
+}  # fmt: skip
 
 
 def script(ask: AcceptedRequest) -> Reply:
@@ -231,6 +237,7 @@ QUICK = (
     ("anthropic", "openai"),
     ("openai_responses", "anthropic"),
     ("gemini", "anthropic"),
+    ("openai_chat", "ollama"),
 )
 
 
@@ -294,6 +301,15 @@ def body(text: str = "Hello", **more: object) -> dict[str, object]:
     return {"model": "claude-opus-4-5", "max_tokens": 100, "messages": [{"role": "user", "content": text}], **more}
 
 
+def test_a_client_whose_format_has_no_stream_of_replies_is_refused() -> None:
+    """Bedrock's clients read another kind of stream than Anthropic's, although requests are joined alike."""
+    request: dict[str, object] = {"messages": [{"role": "user", "content": [{"text": "Hello"}]}]}
+    with pytest.raises(cc.errors.InvalidSetting, match="cannot be converted to the format of this client"):
+        Conversion(cc.provider("openai:gpt-5.4")).convert(
+            json.dumps(request).encode(), "bedrock", "https://bedrock.test/model/nova/converse-stream"
+        )
+
+
 def test_a_change_that_fails_does_not_stop_a_converted_request() -> None:
     def fail(body: bytes, format: str, url: str) -> None:
         raise ZeroDivisionError
@@ -309,6 +325,46 @@ def test_tokens_are_estimated_here(tmp_path: Path) -> None:
         answer = httpx2.post(f"{url}/anthropic/v1/messages/count_tokens", json=body(), timeout=180)
         assert 5 < answer.json()["input_tokens"] < 100
         assert not fake.records
+
+
+@pytest.mark.parametrize(
+    ("format", "url", "field"),
+    [
+        ("anthropic", "https://api.anthropic.com/v1/messages/count_tokens", "input_tokens"),
+        ("gemini", "https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro:countTokens", "totalTokens"),
+        ("", "https://other.test/v1/messages/count_tokens", "input_tokens"),
+    ],
+)
+def test_a_count_of_tokens_has_the_field_that_the_client_reads(format: str, url: str, field: str) -> None:
+    counted = count_request_tokens(json.dumps(body()).encode(), format, url)
+    assert counted is not None
+    assert list(json.loads(counted)) == [field]
+
+
+@pytest.mark.parametrize(
+    ("format", "kind", "status", "error"),
+    [
+        ("anthropic", "transient", 529, {"type": "error", "error": {"type": "overloaded_error", "message": "No."}}),
+        ("anthropic", "auth", 403, {"type": "error", "error": {"type": "permission_error", "message": "No."}}),
+        ("gemini", "rate", 429, {"error": {"code": 429, "message": "No.", "status": "RESOURCE_EXHAUSTED"}}),
+        ("gemini", "invalid", 400, {"error": {"code": 400, "message": "No.", "status": "INVALID_ARGUMENT"}}),
+        (
+            "openai_responses",
+            "quota",
+            402,
+            {"error": {"message": "No.", "type": "insufficient_quota", "code": "insufficient_quota"}},
+        ),
+        ("bedrock", "auth", 403, {"error": {"message": "No.", "type": "invalid_request_error", "code": None}}),
+    ],
+)
+def test_an_error_is_encoded_as_the_clients_sdk_expects_it(
+    format: str, kind: FailureKind, status: int, error: dict[str, object]
+) -> None:
+    """Also for a format that no reply can be converted to: it has the form that most clients read."""
+    failed = cc.errors.ProviderFailed("openai", kind, "No.")
+    made, found = encode_failure(formatter(format), failed)
+    text = f"{failed.problem}. {failed.fix}" if failed.fix else failed.problem
+    assert (made, found) == (status, json.loads(json.dumps(error).replace('"No."', json.dumps(text))))
 
 
 def test_errors_have_the_form_of_the_clients_provider(tmp_path: Path) -> None:

@@ -35,7 +35,8 @@ from contextc.compiler.past_requests import (
 )
 from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
-from contextc.formats import formatter
+from contextc.formats import Formatter, formatter
+from contextc.formats.registry import is_format
 from contextc.inspection.request_timeline import Steps, decode_messages_at, find_step, index_steps, load_step_index
 from contextc.linting import Violation, lint
 from contextc.providers.registry import format_of_provider
@@ -189,9 +190,11 @@ def _load_steps_of(tx: Transaction, conversation: int) -> Steps:
 
 def _find_facts(number: int, channel: Channel, state: ChannelState) -> ChannelFacts:
     format = state.head.encoder.partition("/")[0] or format_of_provider(channel.provider) or ""
+    kind: type[Formatter] = type(formatter(format)) if is_format(format) else Formatter
     return ChannelFacts(
-        channel, number, channel_id(channel), format, _messages_key(format), find_channel_model(channel)
-    )
+        channel, number, channel_id(channel), format, kind.messages_key, kind.caches_system_first,
+        find_channel_model(channel),
+    )  # fmt: skip
 
 
 class _ChannelReader:
@@ -401,13 +404,6 @@ def _added_ranges(before: tuple[RowRange, ...], layout: tuple[RowRange, ...]) ->
     if now.last > last.last:
         return (RowRange(now.channel, last.last + 1, now.last), *layout[len(before) :])
     return layout[len(before) :]
-
-
-def _messages_key(format: str) -> str:
-    try:
-        return formatter(format).messages_key
-    except ContextcError:
-        return "messages"
 
 
 # ── with replies and exact bodies ─────────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,7 @@ from contextc.compiler.draft import Budget, distribute
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import MARK_BLOCK, MARK_FIELDS, MARK_NAMES, without_marks
 from contextc.compiler.step import MESSAGES_PLACEHOLDER
-from contextc.inspection.line_details import PART_SIZE, SYSTEM_FIRST_FORMATS
+from contextc.inspection.line_details import PART_SIZE
 from contextc.inspection.request_timeline import SentRequest
 from contextc.messages import Usage
 from contextc.models import Model, Price
@@ -830,13 +830,12 @@ class RequestView(SentRequest):
     @property
     def head_parts(self) -> tuple[HeadPart, HeadPart, HeadPart]:
         """The part of the request that each of `head_sections` belongs to."""
-        is_system_first = self.format in SYSTEM_FIRST_FORMATS
-        return ("system", "tools", "system") if is_system_first else ("tools", "system", "system")
+        return ("system", "tools", "system") if self._facts.caches_system_first else ("tools", "system", "system")
 
     @property
     def head_sections(self) -> tuple[Section, Section, Section]:
         """Tools, system prompt, and leading system messages, in cache order: Gemini has the system prompt first."""
-        if self.format in SYSTEM_FIRST_FORMATS:
+        if self._facts.caches_system_first:
             return self.system, self.tools, self.leading
         return self.tools, self.system, self.leading
 
@@ -988,6 +987,7 @@ class ChannelFacts(Struct, frozen=True):
     id: str
     format: str
     messages_key: str
+    caches_system_first: bool
     model: Model | None
 
 

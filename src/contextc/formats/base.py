@@ -140,6 +140,8 @@ class Formatter(ABC):
     """True if `join` merges neighbouring messages of one role."""
     prefix_settings: ClassVar[tuple[str, ...]] = ()
     """Settings whose change invalidates the provider's prompt cache or its reasoning."""
+    caches_system_first: ClassVar[bool] = False
+    """True if the provider caches the system prompt before the tools. All others cache the tools first."""
     session_line_fields: ClassVar[tuple[str, ...]] = ()
     """A field that every line of a session file has, where one JSON Lines file is one conversation. Empty: each line is
     a conversation of its own.

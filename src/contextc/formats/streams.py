@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode, fix_surrogates, id_text
-from contextc.errors import InvalidInput
+from contextc.errors import FailureKind, InvalidInput
 from contextc.formats.message_preparation import NameCodec
 from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_call
 
@@ -45,6 +45,10 @@ class StreamReader(ABC):
 
     session_fields: ClassVar[tuple[str, ...]] = ()
     """Request settings that name a session of the format itself. Any other one is a provider's own."""
+    interleaves_calls: ClassVar[bool] = False
+    """True if a stream may contain pieces of several calls in turn."""
+    has_call_ids: ClassVar[bool] = True
+    """False if calls may have no ids, or ids that repeat."""
 
     def __init__(self, formatter: StreamDecoder) -> None:
         self.formatter = formatter
@@ -337,6 +341,10 @@ def _details(**figures: int) -> JSONObject:
 BlockKey: TypeAlias = tuple[str, str]
 """The kind of a block, "text" or "call", and the id of the call."""
 TEXT: BlockKey = ("text", "")
+ERROR_CODES: Mapping[FailureKind, str] = {
+    "rate": "rate_limit_exceeded", "quota": "insufficient_quota", "context": "context_length_exceeded",
+    "transient": "server_is_overloaded",
+}  # fmt: skip
 
 
 class ReplyStream(ABC):
@@ -347,6 +355,12 @@ class ReplyStream(ABC):
     """
 
     content_type: ClassVar[str] = "text/event-stream; charset=utf-8"
+    id_prefix: ClassVar[str] = ""
+    """The beginning of the ids of replies."""
+    refusal: ClassVar[str] = "content_filter"
+    """The reason for the end of a reply whose provider did not want to answer."""
+    count_field: ClassVar[str] = "input_tokens"
+    """The field of the reply to a request that counts tokens."""
 
     def __init__(
         self, request: JSONObject, model: str, id: str, *, created: int = 0, interleaved: bool = False
@@ -380,6 +394,22 @@ class ReplyStream(ABC):
     def whole(self, message: Message) -> JSONObject | None:
         """Return the reply as one object after the end of the stream; None if `encode_reply` makes it."""
         return None
+
+    @property
+    def reply_fields(self) -> JSONObject:
+        """Fields of a reply as one object that `encode_reply` does not make."""
+        return {}
+
+    @classmethod
+    def is_requested(cls, request: JSONObject, url: str) -> bool:
+        """Return True if a client asks for a stream."""
+        return request.get("stream") is True
+
+    @classmethod
+    def encode_error(cls, kind: FailureKind, status: int, text: str) -> tuple[int, JSONObject]:
+        """Return the status and the body of an error; in the form of OpenAI, if the format has none of its own."""
+        code = ERROR_CODES.get(kind)
+        return status, {"error": {"message": text, "type": code or "invalid_request_error", "code": code}}
 
     def keep_alive(self) -> bytes:
         """Return an event without content."""

@@ -171,10 +171,6 @@ def pair_details(lines: Iterable[tuple[int, LineDetails]]) -> Mapping[int, LineD
 
 
 PartState: TypeAlias = Literal["unchanged", "new", "again"]
-SYSTEM_FIRST_FORMATS = ("gemini",)
-"""Formats whose providers cache the system prompt before the tools. All others cache the tools first."""
-
-
 PART_SIZE = 8
 """Bytes that are added to the size of each part: a part of a few bytes has tokens of its own."""
 
@@ -237,12 +233,7 @@ def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[H
     except ContextcError:
         return ()
     system = [HeadPart("system", text) for text in prompts if text]
-    return (*system, *tools) if is_system_first(formatter) else (*tools, *system)
-
-
-def is_system_first(formatter: Formatter) -> bool:
-    """Return True if the provider caches the system prompt before the tools."""
-    return formatter.name in SYSTEM_FIRST_FORMATS
+    return (*system, *tools) if formatter.caches_system_first else (*tools, *system)
 
 
 def tool_parts(formatter: Formatter | None, tools: Sequence[AnyTool]) -> tuple[HeadPart, ...]:

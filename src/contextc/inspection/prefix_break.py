@@ -24,7 +24,7 @@ from contextc.compiler.past_requests import (
 )
 from contextc.compiler.step import Compiled
 from contextc.formats.base import Formatter, Request
-from contextc.inspection.line_details import is_system_first, load_whole_head
+from contextc.inspection.line_details import load_whole_head
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, EpochReason, StoredRow
 from contextc.store.transaction_engine import Transaction
@@ -224,7 +224,7 @@ def _find_difference(formatter: Formatter, before: _WireRequest, now: _WireReque
 def _differing_part(formatter: Formatter, before: Request, now: Request) -> str:
     """Return the first part of the head, in cache order, that differs and breaks the prefix; empty if none does."""
     differing = {"tools": before.tools != now.tools, "system": before.system != now.system}
-    order = ("system", "tools") if is_system_first(formatter) else ("tools", "system")
+    order = ("system", "tools") if formatter.caches_system_first else ("tools", "system")
     if found := next((part for part in order if differing[part]), ""):
         return found
     settings = ([each.settings.get(name) for name in formatter.prefix_settings] for each in (before, now))

@@ -17,6 +17,7 @@ from contextc.compiler.manifest import RequestAction
 from contextc.errors import ContextcError, ProviderFailed, describe_error
 from contextc.formats import formatter
 from contextc.formats.base import DECODE_ERRORS, Formatter
+from contextc.formats.streams import server_sent_event
 from contextc.observation.content_decoding import CannotDecode
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, ProviderCall, endpoint
@@ -263,8 +264,7 @@ class ConvertingExchange(BufferedExchange):
                             self._write_head(reply.stream.content_type)
                             self._write_chunk(reply.stream.begin())
                     if self._record is not None:
-                        is_lines = self._converter.conversion.provider.format == "ollama"
-                        self._record.reply(encode(event) + b"\n" if is_lines else b"data: " + encode(event) + b"\n\n")
+                        self._record.reply(server_sent_event(event))
                     made = reply.read(event)
                     if converted.is_streamed:
                         self._write_chunk(made)

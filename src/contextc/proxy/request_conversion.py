@@ -67,29 +67,13 @@ class ReplyMemory:
 # ── requests and replies ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-INTERLEAVED_FORMATS = ("openai_chat", "mistral")
-"""Formats whose streams may contain pieces of several calls in turn."""
-WITHOUT_IDS = ("gemini", "ollama")
-"""Formats whose calls may have no ids, or ids that repeat. Clients get other ones."""
 STATUSES: Mapping[FailureKind, int] = {
     "rate": 429, "quota": 402, "auth": 403, "context": 400, "invalid": 400, "session": 400, "transient": 503,
-}  # fmt: skip
-ANTHROPIC_TYPES: Mapping[FailureKind, str] = {
-    "rate": "rate_limit_error", "quota": "billing_error", "auth": "permission_error", "transient": "overloaded_error",
-}  # fmt: skip
-GEMINI_STATUSES: Mapping[FailureKind, str] = {
-    "rate": "RESOURCE_EXHAUSTED", "quota": "RESOURCE_EXHAUSTED", "auth": "PERMISSION_DENIED",
-    "transient": "UNAVAILABLE",
-}  # fmt: skip
-OPENAI_CODES: Mapping[FailureKind, str] = {
-    "rate": "rate_limit_exceeded", "quota": "insufficient_quota", "context": "context_length_exceeded",
-    "transient": "server_is_overloaded",
 }  # fmt: skip
 TOO_LONG = "prompt is too long"
 """Clients of Anthropic recognise this text and compact the conversation."""
 COMMON_ENDS, REFUSALS = ("stop", "tool_calls", "length"), ("content_filter", "refusal")
 """Reasons for the end of a reply that every format has, and those of a provider that did not want to answer."""
-ID_PREFIXES = {"anthropic": "msg_", "openai_chat": "chatcmpl-", "openai_responses": "resp_"}
 
 
 class ConvertedRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +149,7 @@ class Conversion:
             request=given,
             model=model,
             names=names,
-            is_streamed=_is_streamed(form, given, url),
+            is_streamed=form.reply_stream.is_requested(given, url),
         )
 
     def _settings(self, asked: RequestSettings) -> RequestSettings:
@@ -201,20 +185,16 @@ class ReplyConversion:
     def __init__(self, conversion: Conversion, converted: ConvertedRequest) -> None:
         self._conversion, self._converted = conversion, converted
         self._form = converted.form
-        target = conversion.provider.formatter
-        self.reader: StreamReader = target.create_reader()
-        self._has_other_ids = target.name in WITHOUT_IDS
+        self.reader: StreamReader = conversion.provider.formatter.create_reader()
         self._ids: dict[str, str] = {}
-        self._id = ID_PREFIXES.get(self._form.name, "") + uuid.uuid4().hex[:24]
-        self._created = int(time.time())
         stream = self._form.reply_stream
         assert stream is not None
         self.stream: ReplyStream = stream(
             converted.request,
             converted.model,
-            self._id,
-            created=self._created,
-            interleaved=target.name in INTERLEAVED_FORMATS,
+            stream.id_prefix + uuid.uuid4().hex[:24],
+            created=int(time.time()),
+            interleaved=self.reader.interleaves_calls,
         )
 
     def read(self, event: JSONObject) -> bytes:
@@ -233,21 +213,18 @@ class ReplyConversion:
         if (made := self.stream.whole(message)) is None:
             parts = [self._client_part(part) for part in message.parts if isinstance(part, Text | ToolCall)]
             plain = replace(message, parts=tuple(parts), extra=None)
-            made = encode_reply(self._form, self._converted.model, [plain], message.usage or Usage(), {}, self._id)
-        if self._form.name == "openai_chat":
-            made["created"] = self._created
-        elif self._form.name == "anthropic":
-            made["stop_sequence"] = None
-        return encode(made)
+            made = encode_reply(
+                self._form, self._converted.model, [plain], message.usage or Usage(), {}, self.stream.id
+            )
+        return encode(made | self.stream.reply_fields)
 
     def _finish(self) -> Message:
         """Return the whole reply with the client's ids of calls and its reason for the end, and remember it."""
         message = self.reader.message()
         message = rename_calls(message, {call.id: self._client_id(call.id) for call in message.tool_calls})
         self._conversion.memory.remember(message)
-        refused = "refusal" if self._form.name == "anthropic" else "content_filter"
-        finish = refused if message.finish in REFUSALS else message.finish if message.finish in COMMON_ENDS else "stop"
-        return replace(message, finish=finish)
+        finish = message.finish if message.finish in COMMON_ENDS else "stop"
+        return replace(message, finish=self.stream.refusal if message.finish in REFUSALS else finish)
 
     def _client_part(self, part: Text | ToolCall) -> Text | ToolCall:
         part = replace(part, extra=None)
@@ -269,7 +246,7 @@ class ReplyConversion:
 
     def _client_id(self, id: str) -> str:
         """Return the id of a call that the client gets. It is unique."""
-        if not self._has_other_ids:
+        if self.reader.has_call_ids:
             return id
         return self._ids.setdefault(id, f"call_{uuid.uuid4().hex[:24]}")
 
@@ -280,17 +257,7 @@ def encode_failure(form: Formatter, failed: ProviderFailed) -> tuple[int, JSONOb
     text = f"{failed.problem}. {failed.fix}" if failed.fix else failed.problem
     if failed.kind == "context":
         text = f"{TOO_LONG}: {text}"
-    match form.name:
-        case "anthropic":
-            status = 529 if failed.kind == "transient" else status
-            type = ANTHROPIC_TYPES.get(failed.kind, "invalid_request_error")
-            return status, {"type": "error", "error": {"type": type, "message": text}}
-        case "gemini":
-            name = GEMINI_STATUSES.get(failed.kind, "INVALID_ARGUMENT")
-            return status, {"error": {"code": status, "message": text, "status": name}}
-        case _:
-            code = OPENAI_CODES.get(failed.kind)
-            return status, {"error": {"message": text, "type": code or "invalid_request_error", "code": code}}
+    return (form.reply_stream or ReplyStream).encode_error(failed.kind, status, text)
 
 
 def count_request_tokens(body: bytes, format: str, url: str) -> bytes | None:
@@ -298,11 +265,8 @@ def count_request_tokens(body: bytes, format: str, url: str) -> bytes | None:
     if COUNTING_PATH.search(url) is None:
         return None
     tokens = round(estimate_tokens(body.decode("utf-8", "replace")))
-    return encode({"totalTokens": tokens} if format == "gemini" else {"input_tokens": tokens})
-
-
-def _is_streamed(form: Formatter, body: JSONObject, url: str) -> bool:
-    return url.endswith(":streamGenerateContent") if form.name == "gemini" else body.get("stream") is True
+    stream = formatter(format).reply_stream if format else None
+    return encode({(stream or ReplyStream).count_field: tokens})
 
 
 def _with_breakpoints(form: Formatter, body: JSONObject) -> JSONObject:

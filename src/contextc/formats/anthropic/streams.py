@@ -4,10 +4,11 @@ A stream has numbered blocks, each with a start, deltas and a stop. A signature 
 sent as a delta.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject
+from contextc.errors import FailureKind
 from contextc.formats.block_table import BlockDelta, apply_delta
 from contextc.formats.streams import (
     FINISH_REASONS,
@@ -129,8 +130,24 @@ class AnthropicStreamReader(StreamReader):
         return Reasoning(**whole)
 
 
+ERROR_TYPES: Mapping[FailureKind, str] = {
+    "rate": "rate_limit_error", "quota": "billing_error", "auth": "permission_error", "transient": "overloaded_error",
+}  # fmt: skip
+
+
 class AnthropicReplyStream(ReplyStream):
+    id_prefix = "msg_"
+    refusal = "refusal"
     _index = 0
+
+    @property
+    def reply_fields(self) -> JSONObject:
+        return {"stop_sequence": None}
+
+    @classmethod
+    def encode_error(cls, kind: FailureKind, status: int, text: str) -> tuple[int, JSONObject]:
+        error: JSONObject = {"type": ERROR_TYPES.get(kind, "invalid_request_error"), "message": text}
+        return 529 if kind == "transient" else status, {"type": "error", "error": error}
 
     def begin(self) -> bytes:
         message: JSONObject = {

@@ -43,6 +43,7 @@ class BedrockFormatter(AnthropicFormatter):
     """
 
     name = "bedrock"
+    reply_stream = None
     codec = Codec(encode_tool, codec.decode_request, codec.decode_reply, codec.collect_events)
     settings = SETTINGS
     name_codec: ClassVar[NameCodec] = NameCodec(

@@ -43,6 +43,7 @@ class GeminiFormatter(CodecFormatter):
     messages_key = "contents"
     rules = RULES
     user_first = True
+    caches_system_first = True
     tool_key = "functionDeclarations"
     merges_neighbours = True
     result_placement = "after replies"

@@ -1,9 +1,10 @@
 """Google's streams of replies: the reader, and the writer. A chunk is a reply by itself, and its calls are complete."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import cast
 
 from contextc._json import JSON, JSONObject, parse_object
+from contextc.errors import FailureKind
 from contextc.formats.gemini.codec import part_decoder
 from contextc.formats.streams import (
     FINISH_REASONS,
@@ -18,6 +19,8 @@ from contextc.messages import AnyPart, Message, Reasoning, Text, ToolCall, Usage
 
 
 class GeminiStreamReader(StreamReader):
+    has_call_ids = False
+
     def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._part: Callable[[JSONObject], AnyPart] | None = None
@@ -39,9 +42,24 @@ class GeminiStreamReader(StreamReader):
 
 
 LINE_END = b"\r\n"
+ERROR_STATUSES: Mapping[FailureKind, str] = {
+    "rate": "RESOURCE_EXHAUSTED", "quota": "RESOURCE_EXHAUSTED", "auth": "PERMISSION_DENIED",
+    "transient": "UNAVAILABLE",
+}  # fmt: skip
 
 
 class GeminiReplyStream(ReplyStream):
+    count_field = "totalTokens"
+
+    @classmethod
+    def is_requested(cls, request: JSONObject, url: str) -> bool:
+        return url.endswith(":streamGenerateContent")
+
+    @classmethod
+    def encode_error(cls, kind: FailureKind, status: int, text: str) -> tuple[int, JSONObject]:
+        name = ERROR_STATUSES.get(kind, "INVALID_ARGUMENT")
+        return status, {"error": {"code": status, "message": text, "status": name}}
+
     def begin(self) -> bytes:
         return b""
 

@@ -493,6 +493,8 @@ def _media_type(data: bytes) -> str:
 
 
 class OllamaStreamReader(StreamReader):
+    has_call_ids = False
+
     def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._calls = CallMatcher()

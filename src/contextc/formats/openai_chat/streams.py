@@ -25,6 +25,8 @@ ARGUMENT_FIELDS = {"function": "arguments", "custom": "input"}
 
 
 class ChatStreamReader(StreamReader):
+    interleaves_calls = True
+
     def __init__(self, formatter: StreamDecoder) -> None:
         super().__init__(formatter)
         self._model: str | None = None
@@ -109,7 +111,12 @@ DONE = b"data: [DONE]\n\n"
 
 
 class ChatReplyStream(ReplyStream):
+    id_prefix = "chatcmpl-"
     _calls = 0
+
+    @property
+    def reply_fields(self) -> JSONObject:
+        return {"created": self.created}
 
     def begin(self) -> bytes:
         return self._chunk({"role": "assistant", "content": ""})

@@ -123,6 +123,8 @@ INCOMPLETE = {"length": "max_output_tokens", "content_filter": "content_filter"}
 
 
 class ResponsesReplyStream(ReplyStream):
+    id_prefix = "resp_"
+
     def __init__(
         self, request: JSONObject, model: str, id: str, *, created: int = 0, interleaved: bool = False
     ) -> None:
