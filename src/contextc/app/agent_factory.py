@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from contextc._json import JSONObject
-from contextc.config import INVALID_KEY_TEXT, PolicyName, is_variable_name, read_settings
+from contextc.app.agent_choices import AgentChoices, ToolSelection
+from contextc.config import INVALID_KEY_TEXT, is_variable_name, read_settings
 from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor, Limits
 from contextc.executor.agent_config import Approve
@@ -16,7 +17,6 @@ from contextc.prompts import PromptBuilder
 from contextc.providers import Endpoint, Provider, endpoint, provider
 from contextc.providers.registry import has_url, unknown_provider_message
 from contextc.store import Store
-from contextc.store.message_log import DEFAULT_AGENT
 from contextc.tools import FunctionTool
 from contextc.tools.builtin import command_tool, file_tools, todo_tool
 from contextc.tools.builtin.run_command import hide_environment
@@ -111,30 +111,19 @@ def _resolve_replay(spec: str, window_override: int | None) -> ModelChoice:
 
 
 READ_TOOLS = ("read_file", "list_files", "search_files")
-ToolSelection: TypeAlias = Literal["all", "read", "none"]
 
 
 def build_agent(
     store: Store,
     model: ModelChoice,
-    root: Path,
+    choices: AgentChoices,
     *,
-    agent: str = DEFAULT_AGENT,
-    tools: ToolSelection | None = None,
-    system: str | None = None,
-    budget: int | None = None,
-    output: int | None = None,
-    policy: PolicyName | None = None,
-    limits: Limits | None = None,
     approve: Approve | None = None,
     progress: Callable[[str], object] | None = None,
 ) -> tuple[AgentExecutor, Endpoint]:
-    """Return an agent and its client, which the caller closes. `progress` gets the start-up steps of a local model.
-
-    `policy` replaces the configured one.
-    """
+    """Return an agent and its client, which the caller closes. `progress` gets the start-up steps of a local model."""
     options = {"progress": progress} if model.provider.client == LOCAL_CLIENT and progress is not None else {}
-    found = build_tools(choose_tools(model.provider, tools), root)
+    found = build_tools(choose_tools(model.provider, choices.tools), choices.root)
     settings = read_settings()
     line = endpoint(model.provider, store=store, **model.client_options, **options)
     executor = AgentExecutor(
@@ -142,17 +131,17 @@ def build_agent(
         model.provider,
         tools=found,
         triggers=default_triggers(),
-        agent=agent,
-        fragments=build_prompt(model.provider, found, system),
-        directory=str(root),
-        budget=budget,
-        output=output,
-        limits=limits,
+        agent=choices.agent,
+        fragments=build_prompt(model.provider, found, choices.system),
+        directory=str(choices.root),
+        budget=choices.budget,
+        output=choices.output,
+        limits=Limits() if choices.steps is None else Limits(steps=choices.steps),
         approve=approve,
         endpoint=line,
         session_gap=settings.parse_session_gap(),
         summary_instructions=settings.summary_instructions.value,
-        policy=policy or settings.parse_policy(),
+        policy=choices.policy or settings.parse_policy(),
     )
     return executor, line
 

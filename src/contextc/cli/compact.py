@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from contextc.app.agent_choices import AgentChoices
 from contextc.app.agent_factory import build_agent, resolve_model
 from contextc.cli.compile import ModelOption
 from contextc.cli.console import JSONOption, escape_markup, format_dollars, out, pluralize, print_json
@@ -66,11 +67,9 @@ def run(
         executor, client = build_agent(
             handle,
             resolve_model(named),
-            resolve_root(root),
-            agent=agent,
-            tools=tools,
-            system=read_system_prompt(system),
-            budget=budget,
+            AgentChoices(
+                agent=agent, system=read_system_prompt(system), tools=tools, root=resolve_root(root), budget=budget
+            ),
         )
         if preview:
             found = executor.preview_compaction(conversation)

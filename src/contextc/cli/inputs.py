@@ -3,18 +3,22 @@
 import os
 import shlex
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, cast
 
 import typer
+from msgspec.structs import replace
 
+from contextc.app.agent_choices import AgentChoices, ToolSelection
 from contextc.cli.console import err, escape_at_terminal, escape_markup, pluralize, progress_bar, to_one_line
 from contextc.config import PolicyName, Settings, make_private_folder, mask_secrets, read_settings
 from contextc.errors import ContextcError, InvalidSetting, UnknownBranch, UnknownConversation
 from contextc.store import Store, open_store
+from contextc.store.message_log import DEFAULT_AGENT
 from contextc.store.sqlite import remove_empty_store
 
 # ── the store ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -115,7 +119,7 @@ def warn_pending_erasure(erasures: int) -> None:
 AgentOption = Annotated[str, typer.Option("--agent", help="The name of the agent.")]
 SystemOption = Annotated[str | None, typer.Option("--system", help="A system prompt, or @file (default: configured).")]
 ToolsOption = Annotated[
-    Literal["all", "read", "none"] | None,
+    ToolSelection | None,
     typer.Option(
         "--tools",
         help="The tools of the model (default: all; none for the local model and for programs with their own).",
@@ -129,6 +133,32 @@ PolicyOption = Annotated[
     typer.Option("--policy", help="How messages are left out when the window is full (default: configured)."),
 ]
 OutputOption = Annotated[int | None, typer.Option("--output", help="Limit of an answer in tokens.")]
+
+
+class AgentCommandOptions(AgentChoices, frozen=True, kw_only=True):
+    """The choices as options of a command. A subclass has the other options of a command."""
+
+    agent: AgentOption = DEFAULT_AGENT
+    system: SystemOption = None
+    tools: ToolsOption = None
+    root: RootOption = Path(".")
+    budget: BudgetOption = None
+    output: OutputOption = None
+    policy: PolicyOption = None
+    steps: StepsOption = None
+
+    @classmethod
+    def set_signature(cls, command: Callable[..., None]) -> None:
+        """Set the signature of a command, from which typer reads its options: first those of the subclass."""
+        fields = signature(cls).parameters.values()
+        ordered = sorted(fields, key=lambda field: field.name in AgentChoices.__struct_fields__)
+        cast(Any, command).__signature__ = Signature(ordered)
+
+    def chosen(self) -> AgentChoices:
+        """Return the choices, with the folder as a path that exists and the system prompt as its text."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in AgentChoices.__struct_fields__}
+        found = AgentChoices(**given)
+        return replace(found, root=resolve_root(self.root), system=read_system_prompt(self.system))
 
 
 def parse_reference(text: str) -> int | str:

@@ -7,28 +7,15 @@ import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
+from msgspec.structs import asdict
 
 from contextc._installed_packages import check_package, installed_version
 from contextc.cli.console import err, escape_markup, out
-from contextc.cli.inputs import (
-    AgentOption,
-    BudgetOption,
-    OutputOption,
-    PolicyOption,
-    RootOption,
-    StepsOption,
-    StoreOption,
-    SystemOption,
-    ToolsOption,
-    check_positive,
-    open_configured_store,
-    resolve_root,
-)
+from contextc.cli.inputs import AgentCommandOptions, StoreOption, check_positive, open_configured_store
 from contextc.cli.proxy import PORT as PROXY_PORT
 from contextc.cli.server_access import (
     INSTALL_WEB,
@@ -46,63 +33,64 @@ from contextc.cli.server_access import (
 )
 from contextc.config import read_settings
 from contextc.errors import InvalidSetting
-from contextc.store.message_log import DEFAULT_AGENT
 from contextc.store.turn_queue import DEFAULT_QUEUE
 
 PORT = 8377
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-def run(
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port; 0 selects a free one.")] = PORT,
+class ServeOptions(AgentCommandOptions, frozen=True, kw_only=True):
+    """The options of the command."""
+
+    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, typer.Option("--port", help="The port; 0 selects a free one.")] = PORT
     model: Annotated[
         str | None,
         typer.Option("--model", "-m", help="The default provider and model (default: configured, or local)."),
-    ] = None,
-    agent: AgentOption = DEFAULT_AGENT,
-    system: SystemOption = None,
-    tools: ToolsOption = None,
-    root: RootOption = Path("."),
-    budget: BudgetOption = None,
-    output: OutputOption = None,
-    policy: PolicyOption = None,
-    steps: StepsOption = None,
+    ] = None
     token: Annotated[
         str | None,
         typer.Option(
             "--token",
             help=f"The token that clients must send (default: {TOKEN_VARIABLE} of the environment, or a random one).",
         ),
-    ] = None,
+    ] = None
     no_token: Annotated[
         bool, typer.Option("--no-token", help="Require no token: every user of this machine has access.")
-    ] = False,
+    ] = False
     approval_timeout: Annotated[
         int | None,
         typer.Option("--approval-timeout", help="Seconds after which a pending approval is denied (default: never)."),
-    ] = None,
+    ] = None
     origin: Annotated[
         list[str] | None,
         typer.Option("--origin", help="Another allowed origin, as in http://localhost:3000; repeatable."),
-    ] = None,
+    ] = None
     open: Annotated[
         bool | None, typer.Option("--open/--no-open", help="Open a browser (default: if there is a display).")
-    ] = None,
+    ] = None
     proxy: Annotated[
         bool, typer.Option("--proxy", help="Also run `contextc proxy` on this machine, with the same store.")
-    ] = False,
+    ] = False
     proxy_port: Annotated[int, typer.Option("--proxy-port", help="The port of --proxy; 0 selects a free one.")] = (
         PROXY_PORT
-    ),
+    )
     queue: Annotated[
         bool, typer.Option("--queue", help="Submit turns to `contextc worker` processes instead of running them.")
-    ] = False,
-    queue_name: Annotated[str, typer.Option("--queue-name", help="The queue of --queue.")] = DEFAULT_QUEUE,
-    store: StoreOption = None,
-) -> None:
+    ] = False
+    queue_name: Annotated[str, typer.Option("--queue-name", help="The queue of --queue.")] = DEFAULT_QUEUE
+    store: StoreOption = None
+
+
+def run(**given: Any) -> None:
     """Run the web UI and the HTTP API. Ctrl-C stops it and running turns; partial answers are kept."""
-    check_positive(budget=budget, output=output, steps=steps, **{"approval-timeout": approval_timeout})
+    options = ServeOptions(**given)
+    check_positive(
+        budget=options.budget,
+        output=options.output,
+        steps=options.steps,
+        **{"approval-timeout": options.approval_timeout},
+    )
     for package in WEB_PACKAGES:
         if installed_version(package) is not None:
             check_package(package, extra="web")
@@ -117,49 +105,48 @@ def run(
             f"The package {error.name!r} is not installed", fix=f"Install it: {INSTALL_WEB}."
         ) from error
     from contextc.app.agent_factory import resolve_model
-    from contextc.cli.inputs import read_system_prompt
 
-    secret = choose_token(host, token, no_token)
-    folder = resolve_root(root)
-    resolve_model(model)  # an unknown model raises before the server starts
-    if proxy:
+    secret = choose_token(options.host, options.token, options.no_token)
+    chosen = options.chosen()
+    resolve_model(options.model)  # an unknown model raises before the server starts
+    if options.proxy:
         # Else its process would end, and the web UI would go on without it.
-        from contextc.proxy.proxy_server import listen  # it takes time to import
+        from contextc.proxy.proxy_server import listen as listen_for_proxy  # it takes time to import
 
         try:
-            listen("127.0.0.1", proxy_port).close()
+            listen_for_proxy("127.0.0.1", options.proxy_port).close()
         except InvalidSetting as error:
             raise InvalidSetting(
                 f"proxy: {error.problem}", fix="Use another port: --proxy-port 0 selects a free one."
             ) from error
-    options = ServerOptions(
-        model=model,
-        agent=agent,
-        root=folder,
-        tools=tools,
-        system=read_system_prompt(system),
-        budget=budget,
-        output=output,
-        policy=policy,
-        steps=steps,
-        queue=queue_name if queue else "",
-        approval_timeout=approval_timeout,
+    served = ServerOptions(
+        **asdict(chosen),
+        model=options.model,
+        queue=options.queue_name if options.queue else "",
+        approval_timeout=options.approval_timeout,
         token=secret,
-        hosts=accepted_hosts(host),
-        origins=tuple([_parse_origin(each) for each in origin or ()]),
+        hosts=accepted_hosts(options.host),
+        origins=tuple([_parse_origin(each) for each in options.origin or ()]),
     )
-    with listen(host, port) as listening, open_configured_store(store, create=True) as handle:
-        address = f"http://{display_host(host)}:{listening.getsockname()[1]}/"
+    with (
+        listen(options.host, options.port) as listening,
+        open_configured_store(options.store, create=True) as handle,
+    ):
+        address = f"http://{display_host(options.host)}:{listening.getsockname()[1]}/"
         logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
-        is_shown = open if open is not None else has_display()
+        is_shown = options.open if options.open is not None else has_display()
         with ExitStack() as leaving:
             ready = partial(_announce, address, secret, is_shown, leaving)
-            server = create_server(create_application(handle, options), ready)
-            if proxy:
-                leaving.enter_context(_running_proxy(read_settings(store).store.value, proxy_port))
+            server = create_server(create_application(handle, served), ready)
+            if options.proxy:
+                store = read_settings(options.store).store.value
+                leaving.enter_context(_running_proxy(store, options.proxy_port))
             server.run([listening])
     if server.exit_code:
         raise typer.Exit(server.exit_code)
+
+
+ServeOptions.set_signature(run)
 
 
 @contextmanager

@@ -658,8 +658,8 @@ PREPARE_THRESHOLD = 5
 class AddressOptions(NamedTuple):
     """Parameters of a store address that contextc defines. Timeouts are in seconds.
 
-    `prepare` is the number of executions after which a statement is prepared. 0 means PREPARE on direct connections,
-    and never behind a pooler.
+    `prepare` is the number of executions after which a statement is prepared. 0 means `PREPARE_THRESHOLD` on direct
+    connections, and never behind a pooler.
     """
 
     schema: str = "contextc"

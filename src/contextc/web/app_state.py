@@ -4,20 +4,17 @@ import asyncio
 from contextlib import suppress
 from pathlib import Path
 
-from msgspec import Struct
-
 from contextc._credential_mask import get_logger
 from contextc._worker_threads import run_blocking
 from contextc.analysis.conversation_loader import AnalysedConversations
-from contextc.app.agent_factory import ModelChoice, ToolSelection, build_agent, resolve_model
-from contextc.config import PolicyName
+from contextc.app.agent_choices import AgentChoices
+from contextc.app.agent_factory import ModelChoice, build_agent, resolve_model
 from contextc.errors import ContextcError
-from contextc.executor import AgentExecutor, Limits, Suspend
+from contextc.executor import AgentExecutor, Suspend
 from contextc.executor.event_hub import event_hub
 from contextc.providers import Endpoint
 from contextc.store import Store
 from contextc.store.leases import describe_process, load_holder
-from contextc.store.message_log import DEFAULT_AGENT
 from contextc.store.turn_records import TurnRecord
 from contextc.web.change_feed import ChangeFeed, DeletionEvents
 from contextc.web.http_errors import HTTPError
@@ -31,19 +28,10 @@ EXPIRED_REASON = "no answer came in time"
 """The reason of a denial after the time-out of an approval, which the model gets."""
 
 
-class ServerOptions(Struct, frozen=True, kw_only=True):
+class ServerOptions(AgentChoices, frozen=True, kw_only=True):
     """Options of a server."""
 
     model: str | None = None
-    agent: str = DEFAULT_AGENT
-    root: Path = Path(".")
-    tools: ToolSelection | None = None
-    system: str | None = None
-    budget: int | None = None
-    output: int | None = None
-    policy: PolicyName | None = None
-    """The policy of agents; None is the configured one."""
-    steps: int | None = None
     approval_timeout: float | None = None
     """Seconds after which a pending approval is denied; None: never."""
     queue: str = ""
@@ -137,20 +125,8 @@ class AppState:
 
     def _create_executor(self, choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         """Return an executor with this server's options, and its provider client."""
-        options = self.options
         self._check_recording(choice)
-        return build_agent(
-            self.store,
-            choice,
-            options.root,
-            agent=options.agent,
-            tools=options.tools,
-            system=options.system,
-            budget=options.budget,
-            output=options.output,
-            policy=options.policy,
-            limits=Limits() if options.steps is None else Limits(steps=options.steps),
-        )
+        return build_agent(self.store, choice, self.options)
 
     def _check_recording(self, choice: ModelChoice) -> None:
         """Reject recordings that are not allowed, because HTTP clients must not choose files for the server to read."""

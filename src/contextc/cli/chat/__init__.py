@@ -1,33 +1,16 @@
 """`contextc chat`: an agent in the terminal, and in a pipe."""
 
-from inspect import signature
-from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
-from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.cli.console import JSONOption
-from contextc.cli.inputs import (
-    AgentOption,
-    BudgetOption,
-    OutputOption,
-    PolicyOption,
-    RootOption,
-    StepsOption,
-    StoreOption,
-    SystemOption,
-    ToolsOption,
-    check_positive,
-    open_configured_store,
-    resolve_root,
-)
+from contextc.cli.inputs import AgentCommandOptions, StoreOption, check_positive, open_configured_store, resolve_root
 from contextc.errors import InvalidSetting
-from contextc.store.message_log import DEFAULT_AGENT
 
 
-class ChatOptions(Struct, frozen=True, kw_only=True):
+class ChatOptions(AgentCommandOptions, frozen=True, kw_only=True):
     """The arguments and options of the command."""
 
     question: Annotated[
@@ -44,20 +27,9 @@ class ChatOptions(Struct, frozen=True, kw_only=True):
         str | None, typer.Option("--conversation", "-c", help="The conversation to continue, or the name of a new one.")
     ] = None
     resume_last: Annotated[bool, typer.Option("--continue", help="Continue the last conversation.")] = False
-    agent: AgentOption = DEFAULT_AGENT
-    system: SystemOption = None
-    tools: ToolsOption = None
-    """None is the default: all tools; no tools for the local model, which is too small and slow for them, and for a
-    program with tools of its own.
-    """
-    root: RootOption = Path(".")
     yes: Annotated[bool, typer.Option("--yes", help="Approve all tool calls. Commands run without confirmation.")] = (
         False
     )
-    steps: StepsOption = None
-    budget: BudgetOption = None
-    output: OutputOption = None
-    policy: PolicyOption = None
     url: Annotated[str | None, typer.Option("--url", help="The address of your own endpoint for --model.")] = None
     window: Annotated[
         int | None, typer.Option("--window", help="The context window of that model in tokens, if it is not known.")
@@ -89,4 +61,4 @@ def run(**given: Any) -> None:
     raise typer.Exit(code)
 
 
-cast(Any, run).__signature__ = signature(ChatOptions)  # typer reads the arguments from it
+ChatOptions.set_signature(run)

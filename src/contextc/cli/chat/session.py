@@ -39,12 +39,11 @@ from contextc.cli.chat.terminal import (
 from contextc.cli.compact import describe_compaction, describe_undo
 from contextc.cli.console import err, escape_markup, format_dollars, format_error, out, pluralize, to_one_line
 from contextc.cli.explain import print_manifest, print_overflow
-from contextc.cli.inputs import read_system_prompt
 from contextc.compiler.ledger import SessionManager
 from contextc.config import mask_secrets
 from contextc.errors import ContextcError, ContextOverflow, InvalidInput, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent, ErrorOccurred
-from contextc.executor import AgentExecutor, Limits, Turn, TurnResult
+from contextc.executor import AgentExecutor, Turn, TurnResult
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn import WAITING
 from contextc.providers import Endpoint
@@ -361,22 +360,10 @@ class ChatSession:
 
     def _build_agent(self, choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         """Return an agent on this store, and its client."""
-        options = self.options
         if isinstance(self.renderer, TerminalRenderer):
             self.renderer.provider_runs_tools = choice.provider.runs_tools
         return build_agent(
-            self.store,
-            choice,
-            self.root,
-            agent=self.agent,
-            tools=options.tools,
-            system=read_system_prompt(options.system),
-            budget=options.budget,
-            output=options.output,
-            policy=options.policy,
-            limits=Limits() if options.steps is None else Limits(steps=options.steps),
-            approve=self._approve(),
-            progress=self.renderer.note,
+            self.store, choice, self.options.chosen(), approve=self._approve(), progress=self.renderer.note
         )
 
     def _approve(self) -> Approve | None:
