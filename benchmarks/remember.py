@@ -80,6 +80,9 @@ SUBJECTS = (
     Subject("contextc, no summaries", "contextc", "contextc", "openai: no summaries", "contextc", False),
     Subject("contextc, no words of people", "contextc", "contextc", "openai: no words of people", "contextc"),
     Subject("contextc, no index", "contextc", "contextc", "openai: no index", "contextc"),
+    Subject(
+        "contextc, nothing beside summaries", "contextc", "contextc", "openai: nothing beside summaries", "contextc"
+    ),
     Subject("contextc, oldest", "contextc", "contextc", "openai: oldest", "contextc", False),
     Subject("LangChain, summarization", "langchain", "langchain", "openai: summarization", "langchain"),
     Subject("LangChain, summarization of all", "langchain", "langchain", "openai: summarization of all", "langchain"),

@@ -21,6 +21,7 @@ OPTIONS: dict[str, AgentOptions] = {
     "no summaries": {"summarize": None},
     "no words of people": {"keep_words": 0.0},
     "no index": {"keep_index": 0.0},
+    "nothing beside summaries": {"keep_summarized": 0},
     "oldest": {"strategy": "oldest", "summarize": None},
 }
 """Other ways to stay within the window."""

@@ -186,7 +186,7 @@ def test_steps_that_a_summary_covers_leave_before_others() -> None:
     tail = tuple(DraftEntry(each, cc.Message(role=each.role)) for each in (*kept, *more))
     again = fit_budget(replace(before, tail=tail, summary=summary))
     assert {left.why for left in again.left if left.place} == {"summed up"}
-    assert [each.kind for each in again.kept or ()][0] == "summary"
+    assert next(each.kind for each in again.kept or ()) == "summary"
 
 
 def test_a_summary_that_people_asked_for_replaces_all_that_it_covers() -> None:

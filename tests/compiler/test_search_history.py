@@ -8,7 +8,7 @@ import pytest
 
 import contextc as cc
 from contextc.compiler.history import HistoryPassage
-from contextc.store.full_text_index import PIECE_LENGTH, Section, list_terms, split_pieces, update_index
+from contextc.store.full_text_index import PIECE_LENGTH, SearchableSection, list_terms, split_pieces, update_index
 
 SONNET = "anthropic:claude-sonnet-4-5"
 WORDS = ("alpha", "beta", "gamma", "delta", "server", "client", "cache", "queue", "index", "deploy", "build", "check")
@@ -311,11 +311,11 @@ def test_every_fact_of_a_long_session_is_found_in_one_call() -> None:
 
 def test_pieces_cover_a_text_and_overlap() -> None:
     text = "".join(f"sentence {number} of a text. " for number in range(2_000))
-    pieces = split_pieces([Section(0, "text", "", text)])
+    pieces = split_pieces([SearchableSection(0, "text", "", text)])
     assert pieces[0].start == 0
     assert pieces[-1].end == len(text)
     assert all(one.end > two.start > one.start for one, two in itertools.pairwise(pieces))
-    huge = split_pieces([Section(1, "result", "read", "x" * 500_000 + " end")])
+    huge = split_pieces([SearchableSection(1, "result", "read", "x" * 500_000 + " end")])
     assert len(huge) <= 256
     assert huge[-1].end == 500_004
 

@@ -7,7 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.compiler.past_requests import Element
+from contextc.compiler.past_requests import EncodedElement
 from contextc.observation import exchange_parser, recorder
 from contextc.store.ledger_schema import channel_id
 from tests.observation.test_conversation_match import claude, claude_answer
@@ -123,7 +123,7 @@ def test_a_moved_cache_breakpoint_is_no_change(
     first, second = marked_request(format, ["a"], 0), marked_request(format, ["a", "b", "c"], 2)
     with monkeypatch.context() as patched:
         if is_old:
-            patched.setattr(exchange_parser, "strip_marks", Element)
+            patched.setattr(exchange_parser, "strip_marks", EncodedElement)
         cc.observe(store, request=first, format=format, conversation="x")
     monkeypatch.setattr(exchange_parser, "_recent", [])
     monkeypatch.setattr(recorder, "_caches", {})  # what was stored is read again

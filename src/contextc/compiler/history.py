@@ -32,7 +32,7 @@ from contextc.store.full_text_index import (
     Piece,
     QueryTerm,
     RankedSearchPieces,
-    Section,
+    SearchableSection,
     SectionKind,
     file_reader,
     iter_tokens,
@@ -174,7 +174,9 @@ def section_id(message: Message, number: int) -> str:
     return f"r{message.seq}" if number == 0 and not has_more else result_id(message.seq, number)
 
 
-def visible_sections(sections: Sequence[Section], message: Message, viewer: Viewer) -> list[Section]:
+def visible_sections(
+    sections: Sequence[SearchableSection], message: Message, viewer: Viewer
+) -> list[SearchableSection]:
     """Return what an agent may see of a visible message. Of another agent's message, that is the text."""
     if message.role == "user" or viewer.is_own(message):
         return list(sections)

@@ -79,7 +79,7 @@ class BodyParts(NamedTuple):
     gaps: tuple[str, ...] = ()
 
 
-class Element(NamedTuple):
+class EncodedElement(NamedTuple):
     """One element of a conversation: its bytes without cache breakpoints, and the breakpoints with their offsets."""
 
     base: bytes
@@ -116,10 +116,10 @@ def split_elements(chunk: bytes) -> list[bytes]:
     return [bytes(raw) for raw in _decode_elements(b"[%b]" % chunk)]
 
 
-def strip_marks(raw: bytes) -> Element:
+def strip_marks(raw: bytes) -> EncodedElement:
     """Return an element without its cache breakpoints, which move with every request and are not content."""
     if not any(name in raw for name in MARK_NAMES):
-        return Element(raw)
+        return EncodedElement(raw)
     found: list[tuple[int, int]] = []
     for pattern in _MARKS:
         for match in pattern.finditer(raw):
@@ -133,8 +133,8 @@ def strip_marks(raw: bytes) -> Element:
     base += raw[at:]
     stripped = bytes(base)
     if not marks or comparable_bytes(stripped) != comparable_bytes(raw) or insert_marks(stripped, marks) != raw:
-        return Element(raw)
-    return Element(stripped, tuple(marks))
+        return EncodedElement(raw)
+    return EncodedElement(stripped, tuple(marks))
 
 
 def insert_marks(base: bytes, marks: Sequence[tuple[int, str]]) -> bytes:

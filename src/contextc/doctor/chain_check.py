@@ -153,7 +153,7 @@ def _decode_row(seq: int, body: bytes) -> tuple[Message | None, ChainProblem | N
 # A state can be forked where a branch starts, at a cost that does not grow with the history.
 
 
-class OpenCall(NamedTuple):
+class UnansweredCall(NamedTuple):
     """A call without a result so far. `id` is a new one if its own was taken."""
 
     seq: int
@@ -184,7 +184,7 @@ class _AnsweredCalls:
 
 class PairState:
     def __init__(self) -> None:
-        self._waiting: dict[str, list[OpenCall]] = {}
+        self._waiting: dict[str, list[UnansweredCall]] = {}
         self._answered = _AnsweredCalls()
         self._spoke: dict[str | None, int] = {}  # seq of the last message of each agent
         self._last_other_seq = 0  # seq of the last message of another role
@@ -202,7 +202,7 @@ class PairState:
         return made
 
     @property
-    def open_calls(self) -> list[OpenCall]:
+    def open_calls(self) -> list[UnansweredCall]:
         """The calls without a result, in their order."""
         return sorted([asked for calls in self._waiting.values() for asked in calls], key=lambda each: each.seq)
 
@@ -248,7 +248,7 @@ class PairState:
     def _call(self, seq: int, message: Message, index: int, call: ToolCall) -> list[ChainProblem]:
         taken = any(asked.message.author == message.author for asked in self._waiting.get(call.id, ()))
         name = self._free(call.id) if taken else call.id
-        self._waiting.setdefault(call.id, []).append(OpenCall(seq, message, call, name))
+        self._waiting.setdefault(call.id, []).append(UnansweredCall(seq, message, call, name))
         if not taken:
             return []
         text = f"Call {call.id!r} of {call.name!r} has the id of a call that has no result yet."
@@ -325,7 +325,7 @@ class ChainCheck(NamedTuple):
     branch: int
     end: int
     problems: list[ChainProblem]
-    open_calls: list[OpenCall]
+    open_calls: list[UnansweredCall]
     base: MessageLocation | None
 
     @property

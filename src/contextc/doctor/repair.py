@@ -26,7 +26,7 @@ from contextc.doctor.chain_check import (
     RENAMED_RESULT,
     ChainCheck,
     ChainRow,
-    OpenCall,
+    UnansweredCall,
     becomes_text,
     chain_rows,
     check_chain,
@@ -153,7 +153,7 @@ def _load_head(tx: Transaction, name: str) -> tuple[BranchTip, dict[int, BranchR
     return BranchTip(number, tree, branch, revision, end, tip), branches
 
 
-def _placeholder_result(asked: OpenCall) -> Message:
+def _placeholder_result(asked: UnansweredCall) -> Message:
     """Return the placeholder result of a call, to be stored."""
     message, call = asked.message, msgspec.structs.replace(asked.call, id=asked.id)
     reason = "cancelled" if message.status == "cancelled" else "interrupted"

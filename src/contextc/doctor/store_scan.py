@@ -22,8 +22,8 @@ from contextc.doctor.chain_check import (
     CHUNK,
     BlobCheck,
     ChainCheck,
-    OpenCall,
     PairState,
+    UnansweredCall,
     base_problem,
     check_chain,
     context_starts,
@@ -123,7 +123,7 @@ class _TreeScan:
                 self.children.setdefault(branch.parent, []).append(branch)
         self.begun: dict[int, PairState] = {}
         self.troubles: dict[int, list[ChainProblem]] = {}
-        self.open: dict[int, list[OpenCall]] = {}
+        self.open: dict[int, list[UnansweredCall]] = {}
         self.ends: dict[int, int] = {}
 
     def findings(self) -> Iterator[Finding]:

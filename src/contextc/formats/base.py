@@ -31,7 +31,7 @@ from contextc.formats.message_preparation import (
     with_text_files,
 )
 from contextc.formats.request_settings import RequestSettings, SettingsTable, ToolChoice, rename_tools
-from contextc.formats.streams import ReplyStream, StreamReader, as_json
+from contextc.formats.streams import ReplyEncoder, StreamReader, as_json
 from contextc.messages import (
     PLACED_KEY,
     AnyPart,
@@ -167,7 +167,7 @@ class Formatter(ABC):
     """
     stream_reader: ClassVar[type[StreamReader] | None] = None
     """The class that reads streamed replies. None if no provider streams this format."""
-    reply_stream: ClassVar[type[ReplyStream] | None] = None
+    reply_stream: ClassVar[type[ReplyEncoder] | None] = None
     """The class that encodes replies as streams of this format. None if no client expects one."""
     media_types: ClassVar[tuple[str, ...]] = ("*/*",)
     """Patterns of the media types whose bytes are sent. Others are described in one line of text."""

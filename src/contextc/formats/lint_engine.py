@@ -77,7 +77,7 @@ class RequestMessage(Struct, frozen=True, kw_only=True, gc=False):
         return [piece for piece in self.parts if piece.kind == kind]
 
 
-class ModelFacts(Struct, frozen=True, kw_only=True):
+class ModelCapabilities(Struct, frozen=True, kw_only=True):
     """Capabilities of the requested model, named as in `contextc.models`.
 
     An unknown model is assumed to accept everything.
@@ -94,10 +94,10 @@ class ModelFacts(Struct, frozen=True, kw_only=True):
     efforts: tuple[str, ...] = ()
 
 
-UNKNOWN_MODEL = ModelFacts()
+UNKNOWN_MODEL = ModelCapabilities()
 
 
-def is_reasoning(facts: ModelFacts, effort: JSON) -> bool:
+def is_reasoning(facts: ModelCapabilities, effort: JSON) -> bool:
     """Return True if an OpenAI model is certain to reason, and therefore refuses sampling settings."""
     if facts.temperature or effort == "none":
         return False
@@ -119,7 +119,7 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
     system: tuple[RequestPart, ...] = ()
     tools: tuple[RequestPart, ...] = ()
     malformed: tuple[RuleFinding, ...] = ()
-    facts: ModelFacts = UNKNOWN_MODEL
+    facts: ModelCapabilities = UNKNOWN_MODEL
 
     @property
     def has_unknown_names(self) -> bool:
@@ -263,7 +263,7 @@ class RuleSet:
     def get(self, code: str) -> Rule:
         return next(rule for rule in self.rules if rule.code == code)
 
-    def lint(self, body: JSON, facts: ModelFacts = UNKNOWN_MODEL) -> list[Violation]:
+    def lint(self, body: JSON, facts: ModelCapabilities = UNKNOWN_MODEL) -> list[Violation]:
         """Return the violations in a request, or in its list of messages, ordered by position."""
         sketch = self.parse(body) if facts is UNKNOWN_MODEL else replace(self.parse(body), facts=facts)
         found = [(finding, rule) for rule in self.rules for finding in rule.check(sketch)]

@@ -347,7 +347,7 @@ ERROR_CODES: Mapping[FailureKind, str] = {
 }  # fmt: skip
 
 
-class ReplyStream(ABC):
+class ReplyEncoder(ABC):
     """Encodes one reply. `request` is the client's request, `model` and `id` are those of the reply.
 
     With `interleaved`, the provider may send pieces of several calls in turn. Then what follows a call is kept until

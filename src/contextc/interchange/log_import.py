@@ -83,7 +83,7 @@ class StoredRequest(Struct, frozen=True, kw_only=True):
     inexact: bool = False
 
 
-class Exchange(Struct, frozen=True, kw_only=True):
+class LoggedExchange(Struct, frozen=True, kw_only=True):
     """A request and its reply, as far as they were logged. `id` connects the two if they are in different entries.
 
     `text` is the body as it was sent, if it was logged as text. `conversation` is the logger's own conversation id.
@@ -129,7 +129,7 @@ class _FoundReply(Struct, frozen=True):
     is_unknown: bool = False
 
 
-def parse_exchange(value: JSON) -> Exchange | None:
+def parse_exchange(value: JSON) -> LoggedExchange | None:
     """Return the exchange in a value of a log; None if it has none."""
     if not isinstance(value, dict):
         return None
@@ -155,7 +155,7 @@ def parse_exchange(value: JSON) -> Exchange | None:
     failed = reply.status >= FIRST_ERROR_STATUS or _is_error(as_object(answer))
     is_strange = reply.is_unknown and not as_object(answer)  # an object may be an empty reply
     time = next((found for name in TIME_FIELDS if (found := parse_time(entry.get(name)))), 0) or _reply_time(answer)
-    return Exchange(
+    return LoggedExchange(
         body=body,
         text=text,
         reply=None if failed or is_strange else answer,
@@ -311,7 +311,7 @@ def _reply_time(reply: JSON) -> int:
 # ── recording ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-LoggedExchanges = Iterable[tuple[str, Exchange | None]]
+LoggedExchanges = Iterable[tuple[str, LoggedExchange | None]]
 OnRequest: TypeAlias = Callable[[str, ObservedRequest], None]
 """Exchanges with their positions; None for an entry without one."""
 BATCH_SIZE, BATCH_BYTES = 64, 8 << 20
@@ -342,13 +342,13 @@ class LoggedConversation:
             self.output = (self.output or 0) + seen.usage.output
 
 
-class _LoggedExchange(NamedTuple):
+class _BatchedExchange(NamedTuple):
     """An exchange on its way into a batch: its position, its body as bytes, and its key. `parsed` is set if it had to
     be parsed for its response id.
     """
 
     where: str
-    exchange: Exchange
+    exchange: LoggedExchange
     body: bytes
     key: str
     is_provider_history: bool = False
@@ -385,12 +385,12 @@ class LogImporter:
         self.responses: set[str] = set()
         self.repeated: Counter[bytes] = Counter()
         self.elements = ElementCache()
-        self.batch: list[_LoggedExchange] = []
+        self.batch: list[_BatchedExchange] = []
         self.batch_bytes = 0
-        self.unanswered: dict[str, tuple[str, Exchange]] = {}
-        self.waiting_replies: dict[str, tuple[str, Exchange]] = {}
-        self.waiting_requests: dict[str, list[tuple[str, Exchange]]] = {}
-        self.released: deque[tuple[str, Exchange]] = deque()
+        self.unanswered: dict[str, tuple[str, LoggedExchange]] = {}
+        self.waiting_replies: dict[str, tuple[str, LoggedExchange]] = {}
+        self.waiting_requests: dict[str, list[tuple[str, LoggedExchange]]] = {}
+        self.released: deque[tuple[str, LoggedExchange]] = deque()
 
     @property
     def scope(self) -> str:
@@ -414,7 +414,7 @@ class LogImporter:
         if where and len(places := self.places.setdefault(note, [])) < MAX_PLACES:
             places.append(where)
 
-    def add_exchange(self, where: str, exchange: Exchange | None) -> None:
+    def add_exchange(self, where: str, exchange: LoggedExchange | None) -> None:
         if exchange is None:
             self.add_note("a line without a request", where)
         elif not exchange.is_chat:
@@ -448,7 +448,7 @@ class LogImporter:
         for where, _ in self.waiting_replies.values():
             self.add_note("a result without its request", where)
 
-    def _add_request(self, where: str, exchange: Exchange) -> None:
+    def _add_request(self, where: str, exchange: LoggedExchange) -> None:
         is_open = exchange.reply is None and not (exchange.failed or exchange.note or exchange.answers)
         if is_open and exchange.id:
             if exchange.id not in self.waiting_replies:
@@ -457,7 +457,7 @@ class LogImporter:
             exchange = _with_reply(exchange, self.waiting_replies.pop(exchange.id)[1])
         self._continue(where, exchange)
 
-    def _continue(self, where: str, exchange: Exchange) -> None:
+    def _continue(self, where: str, exchange: LoggedExchange) -> None:
         """Record a request, unless it continues a response that is not recorded yet."""
         before: JSON = (exchange.body or {}).get(PREVIOUS_RESPONSE)
         if isinstance(before, str) and before and before not in self.responses:
@@ -465,7 +465,7 @@ class LogImporter:
         else:
             self._record(where, exchange)
 
-    def _add_reply(self, where: str, exchange: Exchange) -> None:
+    def _add_reply(self, where: str, exchange: LoggedExchange) -> None:
         """Process a reply that is logged apart from its request."""
         if exchange.id in self.unanswered:
             place, asked = self.unanswered[exchange.id]
@@ -480,7 +480,7 @@ class LogImporter:
             self._record(where, exchange, is_provider_history=is_last)
             is_last = False
 
-    def _record(self, where: str, exchange: Exchange, *, is_provider_history: bool = False) -> None:
+    def _record(self, where: str, exchange: LoggedExchange, *, is_provider_history: bool = False) -> None:
         """Record an exchange with the others of its batch. A later one may continue its response at once."""
         if exchange.note:
             self.add_note(exchange.note, where)
@@ -493,14 +493,14 @@ class LogImporter:
             self.responses.add(logged.response_id)
             self.released += self.waiting_requests.pop(logged.response_id, ())
 
-    def _identify(self, where: str, exchange: Exchange, is_provider_history: bool) -> _LoggedExchange:
+    def _identify(self, where: str, exchange: LoggedExchange, is_provider_history: bool) -> _BatchedExchange:
         """Return an exchange with its key: its body, time and reply, and which of several equal ones it is."""
         body = as_bytes(exchange.text or exchange.body or {})
         reply = encode([exchange.reply, exchange.error, exchange.answers])
         about = f"{exchange.conversation}\0{exchange.id}\0{exchange.time}\0".encode(errors="replace")
         made = blake2b(about + blake2b(body).digest() + reply, digest_size=16).digest()
         self.repeated[made] += 1
-        logged = _LoggedExchange(where, exchange, body, f"{made.hex()}/{self.repeated[made]}", is_provider_history)
+        logged = _BatchedExchange(where, exchange, body, f"{made.hex()}/{self.repeated[made]}", is_provider_history)
         if logged.is_readable:
             return logged._replace(response_id=_id_in(as_object(exchange.reply)))
         parsed = self._parse_or_note(logged)
@@ -512,7 +512,7 @@ class LogImporter:
         """Record the batch in one transaction. If that fails, record its exchanges one by one."""
         batch, self.batch, self.batch_bytes = self.batch, [], 0
         known = self._find_known(batch)
-        ready: list[tuple[_LoggedExchange, ExchangeRecording | None]] = []
+        ready: list[tuple[_BatchedExchange, ExchangeRecording | None]] = []
         for logged in batch:
             if logged.key in known:
                 ready.append((logged, None))
@@ -530,7 +530,7 @@ class LogImporter:
         for logged, recording in ready:
             self._add_result(logged, known[logged.key] if recording is None else next(stored))
 
-    def _find_known(self, batch: Sequence[_LoggedExchange]) -> dict[str, ObservedRequest]:
+    def _find_known(self, batch: Sequence[_BatchedExchange]) -> dict[str, ObservedRequest]:
         """Return the recorded ones of some exchanges, by their keys."""
 
         def find(tx: Transaction) -> dict[str, tuple[Channel, RequestRecord]]:
@@ -546,7 +546,7 @@ class LogImporter:
                 found[each.key] = exported
         return found
 
-    def _prepare(self, logged: _LoggedExchange) -> ExchangeRecording | None:
+    def _prepare(self, logged: _BatchedExchange) -> ExchangeRecording | None:
         """Return the recording of an exchange; None if it cannot be recorded."""
         parsed = logged.parsed or self._parse_or_note(logged)
         if parsed is None:
@@ -558,7 +558,7 @@ class LogImporter:
         return self._make_recording(logged, given, answer)
 
     def _record_one(
-        self, logged: _LoggedExchange, recording: ExchangeRecording | None, known: ObservedRequest | None
+        self, logged: _BatchedExchange, recording: ExchangeRecording | None, known: ObservedRequest | None
     ) -> None:
         try:
             seen = known if recording is None else record_exchanges(self.store, [recording])[0]
@@ -576,7 +576,7 @@ class LogImporter:
             if seen is not None:
                 self._add_result(logged, seen)
 
-    def _add_result(self, logged: _LoggedExchange, seen: ObservedRequest) -> None:
+    def _add_result(self, logged: _BatchedExchange, seen: ObservedRequest) -> None:
         for remark in seen.record.remarks if seen.is_new else ():
             self.add_note(f"{logged.where}: {remark}")
         if logged.is_provider_history and seen.is_new and seen.record.request == 1:
@@ -587,14 +587,14 @@ class LogImporter:
 
     # ── parse ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _parse_or_note(self, logged: _LoggedExchange) -> tuple[ObservedInput, ObservedReply] | None:
+    def _parse_or_note(self, logged: _BatchedExchange) -> tuple[ObservedInput, ObservedReply] | None:
         try:
             return self._parse(logged)
         except (ContextcError, *DECODE_ERRORS) as error:
             self.add_note(f"{logged.where}: {error}")
             return None
 
-    def _parse(self, logged: _LoggedExchange) -> tuple[ObservedInput, ObservedReply]:
+    def _parse(self, logged: _BatchedExchange) -> tuple[ObservedInput, ObservedReply]:
         where, exchange = logged.where, logged.exchange
         body = exchange.body or {}
         format = self.format or exchange.format or self.detector.format_of(body, exchange.reply, exchange.address)
@@ -621,7 +621,7 @@ class LogImporter:
             answer = replace(answer, usage=exchange.usage, messages=_with_usage(answer.messages, exchange))
         return given, answer
 
-    def _parse_reply(self, where: str, exchange: Exchange, given: ObservedInput) -> ObservedReply:
+    def _parse_reply(self, where: str, exchange: LoggedExchange, given: ObservedInput) -> ObservedReply:
         if exchange.reply is None:
             return ObservedReply()
         time = exchange.ended or exchange.time
@@ -642,7 +642,7 @@ class LogImporter:
         return answer
 
     def _make_recording(
-        self, logged: _LoggedExchange, given: ObservedInput, answer: ObservedReply
+        self, logged: _BatchedExchange, given: ObservedInput, answer: ObservedReply
     ) -> ExchangeRecording:
         exchange, name, first = logged.exchange, logged.exchange.conversation, self.into or self.source
         wanted = self.into if self.into is not None and not self.conversations else ""
@@ -666,7 +666,7 @@ class LogImporter:
             options=RecordOptions(key=logged.key, inexact=exchange.inexact, names=names),
         )
 
-    def _find_exported(self, logged: _LoggedExchange) -> ObservedRequest | None:
+    def _find_exported(self, logged: _BatchedExchange) -> ObservedRequest | None:
         """Return the request that a file was exported from, if it is in this store."""
         if (origin := logged.exchange.stored_as) is None or self.into is not None:
             return None
@@ -698,7 +698,7 @@ def _load_request(store: Store, origin: StoredRequest) -> ObservedRequest | None
     return ObservedRequest(store=store, channel=channel, request=record.request, record=record, is_new=False)
 
 
-def _with_reply(asked: Exchange, reply: Exchange) -> Exchange:
+def _with_reply(asked: LoggedExchange, reply: LoggedExchange) -> LoggedExchange:
     """Return a request with the reply that was logged apart from it."""
     return replace(
         asked,
@@ -713,16 +713,16 @@ def _with_reply(asked: Exchange, reply: Exchange) -> Exchange:
     )
 
 
-def _with_times(messages: Iterable[Message], exchange: Exchange) -> tuple[Message, ...]:
+def _with_times(messages: Iterable[Message], exchange: LoggedExchange) -> tuple[Message, ...]:
     time = exchange.ended or exchange.time
     return tuple([replace(each, time=time) if time else each for each in messages if each.parts])
 
 
-def _with_usage(messages: tuple[Message, ...], exchange: Exchange) -> tuple[Message, ...]:
+def _with_usage(messages: tuple[Message, ...], exchange: LoggedExchange) -> tuple[Message, ...]:
     return (replace(messages[0], usage=exchange.usage), *messages[1:]) if messages else ()
 
 
-def _states_end(exchange: Exchange) -> bool:
+def _states_end(exchange: LoggedExchange) -> bool:
     """Return True if a reply is of a kind that states how it ended: an object of an API, or the events of a stream."""
     reply = exchange.reply
     if isinstance(reply, dict):

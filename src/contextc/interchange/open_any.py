@@ -22,7 +22,7 @@ from contextc.interchange.contextc_jsonl import import_lines
 from contextc.interchange.file_import import detect_source, is_own_format
 from contextc.interchange.found_conversation import DATA_ERRORS, parse_lines
 from contextc.interchange.input_files import ImportInput, InputFile
-from contextc.interchange.log_import import Exchange, is_request_body, parse_exchange
+from contextc.interchange.log_import import LoggedExchange, is_request_body, parse_exchange
 from contextc.interchange.sources import ExchangeSource, LogSource, load_source
 from contextc.linting.request_reading import coerce_request, detect_session_format, read_requests
 from contextc.messages import Message, decode_message, encode_message
@@ -196,7 +196,9 @@ def _logged_requests(file: InputFile, format: str | None) -> RecordedInput:
     return RecordedInput("request log", labelled, tuple([*left_out, *file.notes]))
 
 
-def _label_request(label: str, exchange: Exchange, format: str | None, detector: FormatDetector) -> LabelledRequest:
+def _label_request(
+    label: str, exchange: LoggedExchange, format: str | None, detector: FormatDetector
+) -> LabelledRequest:
     body = exchange.body or {}
     name = format or detector.format_of(body, exchange.reply, exchange.address)
     return LabelledRequest(label, body, name, exchange.is_answered)
@@ -215,7 +217,7 @@ def _open_recognised(text: str, format: str | None, request: int | None) -> Open
     if format is None and is_own_format(file):
         return _open_own(file)
     if sample.shape == "object" and is_request_body(sample.values[0]):
-        return _open_request(cast(Exchange, parse_exchange(sample.values[0])), format)
+        return _open_request(cast(LoggedExchange, parse_exchange(sample.values[0])), format)
     if sample.shape == "list" and parse_exchange(next(iter(sample.values), None)) is None:
         return _open_messages([placed.value for placed in file.values()], format)
     kind = detect_source(file)
@@ -230,7 +232,7 @@ def _open_recognised(text: str, format: str | None, request: int | None) -> Open
     raise InvalidRequest(NOT_RECOGNISED)
 
 
-def _open_request(exchange: Exchange, format: str | None, notes: tuple[str, ...] = ()) -> OpenedInput:
+def _open_request(exchange: LoggedExchange, format: str | None, notes: tuple[str, ...] = ()) -> OpenedInput:
     if exchange.body is None:
         raise InvalidRequest(NOT_RECOGNISED)
     name = format or FormatDetector().format_of(exchange.body or {}, exchange.reply, exchange.address)
@@ -288,17 +290,17 @@ def _open_with_source(kind: str, file: InputFile, format: str | None, request: i
     return _opened_messages(list(found[-1].lines[-1]), notes)
 
 
-def _exchanges(value: JSON) -> list[Exchange]:
+def _exchanges(value: JSON) -> list[LoggedExchange]:
     found = parse_exchange(value)
     return [found] if found is not None else []
 
 
-def _chat_exchanges(exchanges: list[Exchange]) -> list[Exchange]:
+def _chat_exchanges(exchanges: list[LoggedExchange]) -> list[LoggedExchange]:
     """Return the exchanges that are chat requests."""
     return [each for each in exchanges if each.body is not None and each.is_chat]
 
 
-def _open_one(asked: list[Exchange], format: str | None, request: int | None) -> OpenedInput:
+def _open_one(asked: list[LoggedExchange], format: str | None, request: int | None) -> OpenedInput:
     """Open the last request, or the one with the requested number."""
     number = len(asked) if request is None else request
     if not 1 <= number <= len(asked):
@@ -312,7 +314,7 @@ def _open_one(asked: list[Exchange], format: str | None, request: int | None) ->
     return replace(_open_request(chosen, format, tuple(notes)), requests=tuple(listed), chosen=number)
 
 
-def _list_entry(exchange: Exchange, number: int) -> RequestEntry:
+def _list_entry(exchange: LoggedExchange, number: int) -> RequestEntry:
     body = exchange.body or {}
     lengths = (
         len(as_objects(body[key])) for key in ("messages", "contents", "input") if isinstance(body.get(key), list)
@@ -348,7 +350,7 @@ def _decode_request(format: str, body: JSON) -> Request:
     return form.decode_request(coerce_request(form, body).body)
 
 
-def _exchange_of(command: str) -> Exchange:
+def _exchange_of(command: str) -> LoggedExchange:
     """Return the request that a `curl` command sends: the first argument that is one."""
     if len(command) > MAX_COMMAND_LENGTH:
         raise InvalidRequest("the command is too long", fix="Pass only the body that it sends.")
@@ -357,7 +359,7 @@ def _exchange_of(command: str) -> Exchange:
     for argument in arguments:
         body = parse_object(argument[argument.find("{") :]) if "{" in argument and argument[0] in "{-" else None
         if body is not None and is_request_body(body):
-            return Exchange(body=body, address=url)
+            return LoggedExchange(body=body, address=url)
     raise InvalidRequest("the command does not contain the body of a provider request.")
 
 

@@ -13,7 +13,7 @@ from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json,
 from contextc.errors import ContextcError
 from contextc.formats import formatter
 from contextc.interchange.found_conversation import DATA_ERRORS, parse_time
-from contextc.interchange.log_import import Exchange
+from contextc.interchange.log_import import LoggedExchange
 from contextc.messages import Usage
 from contextc.providers.registry import format_of_model, format_of_provider, provider_names
 
@@ -108,7 +108,7 @@ def make_exchange(
     usage: Usage | None = None,
     conversation: str = "",
     finish: str = "",
-) -> Exchange:
+) -> LoggedExchange:
     """Return the exchange of a span from messages in the shape of Chat Completions."""
     body: JSONObject = {"model": model, **(settings or {}), "messages": list(messages)}
     form = formatter(CHAT)
@@ -124,7 +124,7 @@ def make_exchange(
     ]
     name = find_provider(provider, model)
     native, format = _to_native(body, format_of_provider(name) if name else CHAT)
-    return Exchange(
+    return LoggedExchange(
         body=native,
         format=format,
         answers=tuple([message for message in decoded if message.parts]),

@@ -9,7 +9,7 @@ from msgspec.structs import fields, replace
 from contextc._json import JSON, JSONObject, encode
 from contextc.errors import ContextcError
 from contextc.formats.base import Formatter
-from contextc.formats.lint_engine import UNKNOWN_MODEL, ModelFacts, Violation
+from contextc.formats.lint_engine import UNKNOWN_MODEL, ModelCapabilities, Violation
 from contextc.formats.registry import formatter
 from contextc.linting.request_reading import coerce_validated, decode_and_pair, validate_json
 from contextc.models import model
@@ -29,10 +29,10 @@ def lint(body: JSON, *, format: str, answered: bool = False) -> list[Violation]:
     return form.rules.lint(body, find_model_facts(form, body))
 
 
-FACT_NAMES = tuple(field.name for field in fields(ModelFacts))
+FACT_NAMES = tuple(field.name for field in fields(ModelCapabilities))
 
 
-def find_model_facts(form: Formatter, body: JSON) -> ModelFacts:
+def find_model_facts(form: Formatter, body: JSON) -> ModelCapabilities:
     """Return the facts about the model that a request names, for rules that apply to some models only.
 
     A model name is ambiguous where other vendors serve the same model, or another model under a similar name. So facts
@@ -44,7 +44,7 @@ def find_model_facts(form: Formatter, body: JSON) -> ModelFacts:
         return UNKNOWN_MODEL
     known = model(name)
     return (
-        ModelFacts(**{each: getattr(known, each) for each in FACT_NAMES})
+        ModelCapabilities(**{each: getattr(known, each) for each in FACT_NAMES})
         if known.vendor == form.rules.vendor
         else UNKNOWN_MODEL
     )

@@ -136,7 +136,7 @@ class Vendor(NamedTuple):
     long_write_factor: float = 0.0
 
 
-class Catalog(NamedTuple):
+class ModelCatalog(NamedTuple):
     """The catalog: `entries` and `vendors` by dashed name, `names` as the vendors write them."""
 
     entries: dict[str, CatalogEntry]
@@ -146,8 +146,8 @@ class Catalog(NamedTuple):
 
 
 @cache
-def load_catalog() -> Catalog:
-    found = Catalog({}, {}, {}, {})
+def load_catalog() -> ModelCatalog:
+    found = ModelCatalog({}, {}, {}, {})
     for text in data_files("contextc.models", ".toml", "vendors").values():
         content = tomllib.loads(text)
         vendor = Vendor(
@@ -164,7 +164,7 @@ def load_catalog() -> Catalog:
     return found
 
 
-def _add_entry(found: Catalog, vendor: Vendor, name: str, models: dict[str, JSONObject]) -> None:
+def _add_entry(found: ModelCatalog, vendor: Vendor, name: str, models: dict[str, JSONObject]) -> None:
     own = _inherited_facts(name, models)
     facts = _with_factor({**vendor.defaults, **own, "name": name, "vendor": vendor.name}, vendor.long_write_factor)
     entry = CatalogEntry(facts, own.get("open", False), tuple(map(normalize_name, own.get("weights", ()))))

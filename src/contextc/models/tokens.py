@@ -820,16 +820,16 @@ def estimate_next_input(last_input: int, replayed_output: int, new_estimate: int
 HASHES_PER_QUERY = 500
 
 
-class Dialect(Protocol):
+class DialectLike(Protocol):
     @property
     def skip_locked(self) -> str: ...
 
 
-class Transaction(Protocol):
+class TransactionLike(Protocol):
     """The part of a store's transaction that this module needs."""
 
     @property
-    def dialect(self) -> Dialect: ...
+    def dialect(self) -> DialectLike: ...
 
     def send(self, sql: str, *values: object) -> None: ...
 
@@ -839,7 +839,7 @@ class Transaction(Protocol):
     def rows(self, sql: str, *values: object) -> list[tuple[Any, ...]]: ...
 
 
-def load_counts(tx: Transaction, tokenizer: str, hashes: Sequence[bytes]) -> dict[bytes, int]:
+def load_counts(tx: TransactionLike, tokenizer: str, hashes: Sequence[bytes]) -> dict[bytes, int]:
     """Return the stored counts of these content hashes."""
     found: dict[bytes, int] = {}
     for start in range(0, len(hashes), HASHES_PER_QUERY):
@@ -852,7 +852,7 @@ def load_counts(tx: Transaction, tokenizer: str, hashes: Sequence[bytes]) -> dic
     return found
 
 
-def save_counts(tx: Transaction, tokenizer: str, counts: Mapping[bytes, int]) -> None:
+def save_counts(tx: TransactionLike, tokenizer: str, counts: Mapping[bytes, int]) -> None:
     """Store counts. Existing ones are not changed."""
     if counts:
         tx.run_many(
@@ -861,13 +861,13 @@ def save_counts(tx: Transaction, tokenizer: str, counts: Mapping[bytes, int]) ->
         )
 
 
-def load_calibration(tx: Transaction, model: str) -> Calibration:
+def load_calibration(tx: TransactionLike, model: str) -> Calibration:
     """Return the stored calibration of a model, or the default one."""
     rows = tx.rows("SELECT factor, samples FROM main.calibration WHERE model = ?", model)
     return Calibration(*rows[0]) if rows else Calibration()
 
 
-def save_calibration(tx: Transaction, model: str, calibration: Calibration, *, is_stored: bool = False) -> None:
+def save_calibration(tx: TransactionLike, model: str, calibration: Calibration, *, is_stored: bool = False) -> None:
     """Store the calibration of a model. `is_stored` is True if one is known to be stored.
 
     All conversations share the row. It is skipped while another transaction changes it, so that a writer never waits

@@ -25,7 +25,7 @@ from contextc._json import (
     fix_surrogates_in_json,
 )
 from contextc.compiler.past_requests import (
-    Element,
+    EncodedElement,
     comparable_bytes,
     head_without_marks,
     split_at_conversation,
@@ -181,11 +181,11 @@ class ElementCache:
     """Parsed elements, for requests that repeat those of many others. Limited in bytes."""
 
     def __init__(self) -> None:
-        self._elements: dict[bytes, tuple[Element, bytes]] = {}
+        self._elements: dict[bytes, tuple[EncodedElement, bytes]] = {}
         self._requests: dict[tuple[bytes, ...], ParsedElements] = {}
         self._bytes = 0
 
-    def parse(self, raw: bytes) -> tuple[Element, bytes]:
+    def parse(self, raw: bytes) -> tuple[EncodedElement, bytes]:
         """Return an element without its cache breakpoints, and its hash."""
         if (found := self._elements.get(raw)) is None:
             if self._bytes > MAX_RECENT_BYTES:
@@ -204,7 +204,7 @@ class ElementCache:
             self._requests[tuple(parsed.raw[:size])] = parsed
 
 
-def _parse_element(raw: bytes) -> tuple[Element, bytes]:
+def _parse_element(raw: bytes) -> tuple[EncodedElement, bytes]:
     element = strip_marks(raw)
     return element, blake2b(comparable_bytes(element.base), digest_size=16).digest()
 

@@ -48,9 +48,9 @@ from contextc.observation.exchange_parser import (
 )
 from contextc.observation.observed_request import IMPORTED, ObservedRequest, RecordOptions, StoredMessages
 from contextc.observation.request_rows import (
-    Alignment,
     HeadFacts,
-    Segment,
+    RowAlignment,
+    RowSegment,
     align,
     assign_row_places,
     find_marks,
@@ -106,7 +106,7 @@ class KnownChannel(NamedTuple):
     is_incomplete: bool = False
 
 
-class ChannelCache:
+class ObservedChannelCache:
     """The channels that were written last."""
 
     def __init__(self) -> None:
@@ -134,7 +134,7 @@ class ChannelCache:
 class PendingChannels:
     """The channels that one transaction has written so far. They are kept if it commits."""
 
-    def __init__(self, cache: ChannelCache) -> None:
+    def __init__(self, cache: ObservedChannelCache) -> None:
         self._cache, self._pending = cache, dict[Channel, KnownChannel]()
 
     def get(self, channel: Channel, number: int, version: int) -> KnownChannel | None:
@@ -151,11 +151,11 @@ class PendingChannels:
             self._cache.put(channel, known)
 
 
-_caches: WeakKeyDictionary[Store, ChannelCache] = WeakKeyDictionary()
+_caches: WeakKeyDictionary[Store, ObservedChannelCache] = WeakKeyDictionary()
 
 
-def cache_of(store: Store) -> ChannelCache:
-    return _caches.setdefault(store, ChannelCache())
+def cache_of(store: Store) -> ObservedChannelCache:
+    return _caches.setdefault(store, ObservedChannelCache())
 
 
 # ── recording ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -489,7 +489,7 @@ class ExchangeRecording:
             return EpochReason.SETTINGS_CHANGED
         return REASONS.get(change, "")
 
-    def _change(self, aligned: Alignment) -> str:
+    def _change(self, aligned: RowAlignment) -> str:
         """Return how the client changed its history; "" if it only added to it."""
         added = self.given.parsed.bases[aligned.equal :]
         is_compacted = self.given.ids.is_compacted or any(
@@ -497,20 +497,20 @@ class ExchangeRecording:
         )
         return "compacted" if aligned.change and is_compacted else aligned.change
 
-    def _reused(self, known: KnownChannel, aligned: Alignment) -> list[Segment]:
+    def _reused(self, known: KnownChannel, aligned: RowAlignment) -> list[RowSegment]:
         """Return the leading rows of the request that the previous one had too."""
         bases = self.given.parsed.bases
         same = count_common_prefix(known.parsed.bases, bases)  # most rows are the same bytes
-        found: list[Segment] = []
+        found: list[RowSegment] = []
         at = 0
         for number, (index, skip) in enumerate(aligned.rows):
             stored, size = known.rows[index], known.counts[index] - skip
             if number == index and not skip and at + size <= same:
-                found.append(Segment(stored.row, size, stored.chunk, stored))
+                found.append(RowSegment(stored.row, size, stored.chunk, stored))
             else:
                 chunk = b",".join(bases[at : at + size]) if not stored.row.gone else b""
                 row = without_first(stored.row, skip, known.counts[index]) if skip else stored.row
-                found.append(Segment(row, size, chunk, stored if stored.chunk == chunk else None))
+                found.append(RowSegment(row, size, chunk, stored if stored.chunk == chunk else None))
             at += size
         return found
 
@@ -527,7 +527,7 @@ class ExchangeRecording:
             return [], f"The messages could not be decoded ({error})"
         return decoded, ""
 
-    def _last_place(self, tx: Transaction, at: BranchTip, segments: Sequence[Segment], place: int | None) -> int:
+    def _last_place(self, tx: Transaction, at: BranchTip, segments: Sequence[RowSegment], place: int | None) -> int:
         """Return the place of the message after which the new ones follow; 0 for the start of the conversation.
 
         `place` is the request that this one continues, if the provider has the rest of the conversation.

@@ -109,7 +109,7 @@ Change: TypeAlias = Literal["", "rewound", "changed", "removed", "inserted"]
 MAX_PRODUCT = 1_000_000
 
 
-class Alignment(NamedTuple):
+class RowAlignment(NamedTuple):
     """The rows of the previous request that are the leading elements of this one.
 
     `rows` are their indexes, each with the number of elements to skip. The first `shared` are the same prefix.
@@ -124,7 +124,7 @@ class Alignment(NamedTuple):
     change: Change
 
 
-def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) -> Alignment:
+def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) -> RowAlignment:
     """Compare two requests by the hashes of their elements. `counts` has the number of elements of each row before."""
     equal = count_common_prefix([*before], [*now])
     ends = list(accumulate(counts))
@@ -132,17 +132,17 @@ def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) 
     kept = ends[shared - 1] if shared else 0
     rows = [(index, 0) for index in range(shared)]
     if equal == len(before):
-        return Alignment(rows, shared, kept, equal, "")
+        return RowAlignment(rows, shared, kept, equal, "")
     if equal == len(now):
-        return Alignment(rows, shared, kept, equal, "rewound")
+        return RowAlignment(rows, shared, kept, equal, "rewound")
     if (len(before) - kept) * (len(now) - kept) > MAX_PRODUCT:
-        return Alignment(rows, shared, kept, equal, "changed")
+        return RowAlignment(rows, shared, kept, equal, "changed")
     blocks = SequenceMatcher(None, before[equal:], now[equal:], autojunk=False).get_matching_blocks()
     first = blocks[0]
     if not first.size:
-        return Alignment(rows, shared, kept, equal, "rewound" if len(now) - equal == 1 else "changed")
+        return RowAlignment(rows, shared, kept, equal, "rewound" if len(now) - equal == 1 else "changed")
     if first.b or equal > kept:
-        return Alignment(rows, shared, kept, equal, "inserted" if not first.a else "changed")
+        return RowAlignment(rows, shared, kept, equal, "inserted" if not first.a else "changed")
     at = kept
     for block in blocks:
         if not block.size or equal + block.b != at:
@@ -155,7 +155,7 @@ def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) 
                 break
             rows.append((index, skip))
             at, skip = at + size, 0
-    return Alignment(rows, shared, at, equal, "removed" if len(rows) > shared else "changed")
+    return RowAlignment(rows, shared, at, equal, "removed" if len(rows) > shared else "changed")
 
 
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,7 +164,7 @@ def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) 
 MODEL_ROLES = ("assistant", "model")
 
 
-class Segment(NamedTuple):
+class RowSegment(NamedTuple):
     """A row of the request, with the number of its elements: stored already, or new."""
 
     row: LedgerRow
@@ -183,7 +183,7 @@ def is_model_output(raw: bytes) -> bool:
     return role in MODEL_ROLES or (role is None and bool(kind) and kind != "message" and not kind.endswith("_output"))
 
 
-def split_segments(tail: Sequence[bytes], messages: Sequence[Message], items: Sequence[Item]) -> list[Segment]:
+def split_segments(tail: Sequence[bytes], messages: Sequence[Message], items: Sequence[Item]) -> list[RowSegment]:
     """Return the new elements as rows: each begins with output of the model, and has what follows it."""
     by_model = [is_model_output(raw) for raw in tail]
     starts = [at for at, is_output in enumerate(by_model) if not at or (is_output and not by_model[at - 1])]
@@ -191,7 +191,7 @@ def split_segments(tail: Sequence[bytes], messages: Sequence[Message], items: Se
     begins = [at for at, is_output in enumerate(roles) if not at or (is_output and not roles[at - 1])]
     if len(starts) != len(begins):
         starts, begins = starts[:1], begins[:1]
-    found: list[Segment] = []
+    found: list[RowSegment] = []
     for number, start in enumerate(starts):
         end = starts[number + 1] if number + 1 < len(starts) else len(tail)
         first = begins[number] if begins else 0
@@ -203,7 +203,7 @@ def split_segments(tail: Sequence[bytes], messages: Sequence[Message], items: Se
             ids=tuple([call.id for message in messages[first:last] for call in message.tool_calls]),
             end=_end_role(elements[-1]),
         )
-        found.append(Segment(row, len(elements), b",".join(elements)))
+        found.append(RowSegment(row, len(elements), b",".join(elements)))
     return found
 
 
@@ -216,7 +216,7 @@ def _end_role(raw: bytes) -> str:
     return str(value.get("role", value.get("type", "")))
 
 
-def without_redacted(segments: Sequence[Segment], redacted: Collection[int]) -> list[Segment]:
+def without_redacted(segments: Sequence[RowSegment], redacted: Collection[int]) -> list[RowSegment]:
     """Return segments without the bytes of those that contain redacted messages."""
     return [
         each._replace(row=replace(each.row, gone=True), chunk=b"", stored=None)
@@ -232,7 +232,9 @@ def without_first(row: LedgerRow, skip: int, count: int) -> LedgerRow:
     return replace(row, items=items, tokens=sum([item.tokens for item in items]), packed=0)
 
 
-def assign_row_places(segments: Sequence[Segment], number: int, first: int) -> tuple[list[StoredRow], list[StoredRow]]:
+def assign_row_places(
+    segments: Sequence[RowSegment], number: int, first: int
+) -> tuple[list[StoredRow], list[StoredRow]]:
     """Return all rows of a request, and those that are new."""
     layout: list[StoredRow] = []
     fresh: list[StoredRow] = []
@@ -259,7 +261,7 @@ def pack_rows(tx: Transaction, rows: Sequence[StoredRow]) -> list[tuple[LedgerRo
     return found
 
 
-def find_marks(segments: Sequence[Segment], parsed: ParsedElements) -> dict[int, tuple[tuple[int, str], ...]]:
+def find_marks(segments: Sequence[RowSegment], parsed: ParsedElements) -> dict[int, tuple[tuple[int, str], ...]]:
     """Return the cache breakpoints by row, with their offsets in the row."""
     found: dict[int, tuple[tuple[int, str], ...]] = {}
     ends = list(accumulate([segment.size for segment in segments])) if parsed.marks else []

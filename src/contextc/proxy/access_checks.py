@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contextc._http_access import is_accepted_host, split_host
-from contextc.proxy.http1_framing import Head
+from contextc.proxy.http1_framing import HTTPHead
 
 TOKEN_HEADER = b"x-contextc-token"
 TOKEN_PATH = b"/t/"
@@ -43,7 +43,7 @@ class Refusal(Exception):
         self.status, self.code, self.message = status, code, message
 
 
-def check_access(rules: AccessRules, head: Head, target: bytes, is_own_user: Callable[[], bool]) -> bytes:
+def check_access(rules: AccessRules, head: HTTPHead, target: bytes, is_own_user: Callable[[], bool]) -> bytes:
     """Return the target without the token. Raise `Refusal` if the request is not permitted.
 
     `is_own_user` returns True if the client is a process of this user.

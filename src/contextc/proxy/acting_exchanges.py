@@ -21,8 +21,8 @@ from contextc.formats.streams import server_sent_event
 from contextc.observation.content_decoding import CannotDecode
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, ProviderCall, endpoint
-from contextc.proxy.http1_framing import Field, FramingError, Head, LengthBody, decode_body
-from contextc.proxy.relay import ClientConnection, Exchange
+from contextc.proxy.http1_framing import FramingError, HeaderField, HTTPHead, LengthBody, decode_body
+from contextc.proxy.relay import ClientConnection, RelayedExchange
 from contextc.proxy.request_conversion import (
     Conversion,
     ConvertedRequest,
@@ -69,7 +69,7 @@ class ActingOptions(NamedTuple):
         return (*((("fix", fix_request),) if self.fixes else ()), *fits)
 
 
-class BufferedExchange(Exchange):
+class BufferedExchange(RelayedExchange):
     """An exchange whose request is collected before anything is done."""
 
     _chunks: list[bytes]
@@ -138,8 +138,8 @@ class ActingExchange(BufferedExchange):
         if body is not None:
             fields = [each for each in self._head.fields if each.name not in BODY_FIELDS]
             length = str(len(body)).encode()
-            fields.append(Field(b"content-length", length, b"Content-Length: " + length))
-            self._head = Head(self._head.start, fields)
+            fields.append(HeaderField(b"content-length", length, b"Content-Length: " + length))
+            self._head = HTTPHead(self._head.start, fields)
             self.body = LengthBody(0)
             raw = body
         self._begin_record(actions)

@@ -39,7 +39,7 @@ class FramingError(Exception):
     """The message is not valid HTTP/1.1, or its length is ambiguous."""
 
 
-class Field(NamedTuple):
+class HeaderField(NamedTuple):
     """A header field: its name in lower case, its value, and the line as it arrived."""
 
     name: bytes
@@ -47,11 +47,11 @@ class Field(NamedTuple):
     line: bytes
 
 
-class Head(NamedTuple):
+class HTTPHead(NamedTuple):
     """The start line and the header fields of a message."""
 
     start: bytes
-    fields: Sequence[Field]
+    fields: Sequence[HeaderField]
 
     def values(self, name: bytes) -> list[bytes]:
         return [field.value for field in self.fields if field.name == name]
@@ -65,16 +65,16 @@ class Head(NamedTuple):
         return [each.strip(b" \t").lower() for value in self.values(name) for each in value.split(b",")]
 
 
-def parse_head(raw: bytes) -> Head:
+def parse_head(raw: bytes) -> HTTPHead:
     """Parse a head, without the empty line at its end."""
     start, *lines = raw.split(LINE_END)
-    fields: list[Field] = []
+    fields: list[HeaderField] = []
     for line in lines:
         match = FIELD.fullmatch(line)
         if match is None:
             raise FramingError("a header line is invalid")
-        fields.append(Field(match[1].lower(), match[2].rstrip(b" \t"), line))
-    return Head(start, fields)
+        fields.append(HeaderField(match[1].lower(), match[2].rstrip(b" \t"), line))
+    return HTTPHead(start, fields)
 
 
 class LengthBody:
@@ -165,7 +165,7 @@ class ChunkedBody:
 Body: TypeAlias = LengthBody | ConnectionBody | ChunkedBody
 
 
-def request_body(head: Head) -> LengthBody | ChunkedBody:
+def request_body(head: HTTPHead) -> LengthBody | ChunkedBody:
     """Return the framing of a request's body."""
     if head.values(b"transfer-encoding"):
         if head.tokens(b"transfer-encoding") != [b"chunked"] or head.values(b"content-length"):
@@ -174,7 +174,7 @@ def request_body(head: Head) -> LengthBody | ChunkedBody:
     return LengthBody(_length(head) or 0)
 
 
-def response_body(head: Head, status: int, method: bytes) -> Body:
+def response_body(head: HTTPHead, status: int, method: bytes) -> Body:
     """Return the framing of a response's body."""
     if method == b"HEAD" or status in WITHOUT_BODY:
         return LengthBody(0)
@@ -187,7 +187,7 @@ def response_body(head: Head, status: int, method: bytes) -> Body:
     return ConnectionBody() if length is None else LengthBody(length)
 
 
-def _length(head: Head) -> int | None:
+def _length(head: HTTPHead) -> int | None:
     lengths = set(head.values(b"content-length"))
     if not lengths:
         return None
@@ -196,7 +196,7 @@ def _length(head: Head) -> int | None:
     return int(found)
 
 
-def forwarded_fields(head: Head) -> list[Field]:
+def forwarded_fields(head: HTTPHead) -> list[HeaderField]:
     """Return the header fields that go on to the next connection."""
     named = set(head.tokens(b"connection")) - {b"host", b"content-length", b"transfer-encoding", b"authorization"}
     return [field for field in head.fields if field.name not in HOP_BY_HOP and field.name not in named]

@@ -21,7 +21,7 @@ from contextc.proxy.access_checks import AccessRules
 from contextc.proxy.acting_exchanges import ActingExchange, ActingOptions, ConvertingServer
 from contextc.proxy.proxy_status import ProxyStatus, StatusWriter, TrafficSummary
 from contextc.proxy.recorder_process import RecordedExchange, RecorderEvent, RecorderSettings
-from contextc.proxy.relay import ClientConnection, Exchange, Relay, Timeouts
+from contextc.proxy.relay import ClientConnection, Relay, RelayedExchange, Timeouts
 from contextc.proxy.request_conversion import Conversion
 from contextc.proxy.spool import GapLog, Spool, SpoolLimits, find_spool_folder, now_ms
 from contextc.proxy.upstreams import Upstream
@@ -281,9 +281,11 @@ class ProxyServer:
             thread.join()
 
 
-def _exchange_maker(acting: ActingOptions, access: AccessRules | None) -> Callable[[ClientConnection, bytes], Exchange]:
+def _exchange_maker(
+    acting: ActingOptions, access: AccessRules | None
+) -> Callable[[ClientConnection, bytes], RelayedExchange]:
     if acting.converts_to is None:
-        return partial(ActingExchange, acting) if acting.changes else Exchange
+        return partial(ActingExchange, acting) if acting.changes else RelayedExchange
     if access is None or not access.token:  # it spends keys of this server
         raise InvalidSetting(
             "Converting requests needs a token, because it uses the key of the server", fix="Pass a token."

@@ -27,7 +27,7 @@ from contextc.proxy.http1_framing import (
     REQUEST_LINE,
     Body,
     FramingError,
-    Head,
+    HTTPHead,
     LengthBody,
     forwarded_fields,
     parse_head,
@@ -53,7 +53,7 @@ STATUS_PATH = b"/contextc/status"
 UPGRADE_REQUIRED = 426
 
 
-class Exchange:
+class RelayedExchange:
     """One request and its response."""
 
     def __init__(self, client: "ClientConnection", raw: bytes) -> None:
@@ -206,7 +206,7 @@ class Exchange:
         self._replay = None
         self.client.transport.write(raw)
 
-    def response_head(self, head: Head, status: int, body: Body) -> None:
+    def response_head(self, head: HTTPHead, status: int, body: Body) -> None:
         self._has_response, self._replay = True, None
         lines = [field.line for field in forwarded_fields(head)]
         if body.ends_with_connection or not self._stays_open:
@@ -355,7 +355,7 @@ class Relay:
         access: AccessRules | None = None,
         timeouts: Timeouts | None = None,
         describe: Callable[[], dict[str, object]] = dict[str, object],
-        make_exchange: "Callable[[ClientConnection, bytes], Exchange]" = Exchange,
+        make_exchange: "Callable[[ClientConnection, bytes], RelayedExchange]" = RelayedExchange,
         max_clients: int | None = None,
     ) -> None:
         self.upstreams, self.spool, self.describe = upstreams, spool, describe
@@ -432,7 +432,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, relay: Relay) -> None:
         self.relay = relay
-        self.exchange: Exchange | None = None
+        self.exchange: RelayedExchange | None = None
         self._buffer = b""
         self._loop = asyncio.get_running_loop()
         self._since = self.last_data = self._loop.time()

@@ -16,7 +16,7 @@ from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request
 from contextc.formats.request_settings import RequestSettings, nearest_effort
-from contextc.formats.streams import Delta, ReplyStream, StreamReader, encode_reply
+from contextc.formats.streams import Delta, ReplyEncoder, StreamReader, encode_reply
 from contextc.linting.converter import ConvertedBody, convert_between
 from contextc.messages import Message, Text, ToolCall, Usage
 from contextc.models.tokens import estimate_tokens
@@ -189,7 +189,7 @@ class ReplyConversion:
         self._ids: dict[str, str] = {}
         stream = self._form.reply_stream
         assert stream is not None
-        self.stream: ReplyStream = stream(
+        self.stream: ReplyEncoder = stream(
             converted.request,
             converted.model,
             stream.id_prefix + uuid.uuid4().hex[:24],

@@ -39,14 +39,14 @@ _decode_elements = msgspec.json.Decoder(list[Raw]).decode
 _detector = FormatDetector()
 
 
-class ChangedRequest(NamedTuple):
+class RewrittenRequest(NamedTuple):
     """A request after a change, and the change."""
 
     body: bytes
     action: RequestAction
 
 
-Change: TypeAlias = Callable[[bytes, str, str], ChangedRequest | None]
+Change: TypeAlias = Callable[[bytes, str, str], RewrittenRequest | None]
 """Takes the body of a request, its format and its address. Returns None if nothing is to be changed."""
 
 
@@ -101,7 +101,7 @@ def lint_request(body: bytes, format: str, url: str) -> RequestAction | None:
     )
 
 
-def fix_request(body: bytes, format: str, url: str) -> ChangedRequest | None:
+def fix_request(body: bytes, format: str, url: str) -> RewrittenRequest | None:
     """Return the request without what its provider would refuse; None if nothing was changed.
 
     What the provider may have added since is kept: its answer is not known yet.
@@ -128,7 +128,7 @@ def fix_request(body: bytes, format: str, url: str) -> ChangedRequest | None:
         more=max(0, len(texts) - MAX_CHANGES),
         cache_tokens=count_changed_tokens(form, cast(JSONObject, value), fixed),
     )
-    return ChangedRequest(encode_with_original_bytes(body, fixed), action)
+    return RewrittenRequest(encode_with_original_bytes(body, fixed), action)
 
 
 def count_changed_tokens(form: Formatter, before: JSONObject, after: JSONObject) -> int:
@@ -183,7 +183,7 @@ MIN_RESULT_TOKENS = 96
 STUB = "[The result of {name}, {length:,} characters, was left out to save room.]"
 
 
-def fit_request(body: bytes, format: str, url: str) -> ChangedRequest | None:
+def fit_request(body: bytes, format: str, url: str) -> RewrittenRequest | None:
     """Return the request, cut to its model's window; None if it fits, or if the model is unknown."""
     if not is_complete_path(url) or len(body) < MIN_RESULT_TOKENS:
         return None
@@ -213,7 +213,7 @@ def fit_request(body: bytes, format: str, url: str) -> ChangedRequest | None:
         f"{trimmer.before:,} tokens of messages became {trimmer.total:,}, of {trimmer.available:,} available",
     ]
     action = RequestAction(rule="fit", changes=tuple(texts), cache_tokens=count_changed_tokens(form, given, made))
-    return ChangedRequest(encode_with_original_bytes(body, made), action)
+    return RewrittenRequest(encode_with_original_bytes(body, made), action)
 
 
 def _available_tokens(form: Formatter, body: JSONObject, request: Request, facts: Model) -> int:

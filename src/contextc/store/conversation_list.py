@@ -698,7 +698,7 @@ class SearchProgress(NamedTuple):
     left: int = 0
 
 
-class ConversationHits(NamedTuple):
+class ConversationMatches(NamedTuple):
     """A conversation with its newest hits. `total` is the number of its messages with the text that were found so far.
 
     `more` is the cursor of a search for the older ones, "" if all are in `hits`.
@@ -717,7 +717,7 @@ class SearchPage(NamedTuple):
     with older hits on the later ones. `next` is empty on the last page.
     """
 
-    found: list[ConversationHits]
+    found: list[ConversationMatches]
     next: str
     messages: int
     conversations: int
@@ -761,7 +761,7 @@ def search_messages(
     entries = load_details(tx, [each.row for each in found.rows])
     mark = "" if found.mark is None else str(found.mark)
     pages = [
-        ConversationHits(entry, each.hits, each.total, _mark_older(each))
+        ConversationMatches(entry, each.hits, each.total, _mark_older(each))
         for entry, each in zip(entries, found.rows, strict=True)
     ]
     return SearchPage(pages, mark, found.messages, found.conversations)

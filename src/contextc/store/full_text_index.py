@@ -215,7 +215,7 @@ LEAST_SCORE = 0.15
 SectionKind: TypeAlias = Literal["text", "call", "result", "file"]
 
 
-class Section(Struct, frozen=True):
+class SearchableSection(Struct, frozen=True):
     """A searchable part of a message. `number` is 0 for its text and calls, and counts results or files from 1."""
 
     number: int
@@ -227,7 +227,7 @@ class Section(Struct, frozen=True):
 class Piece(NamedTuple):
     """A piece of a section: where it begins and ends in its text."""
 
-    section: Section
+    section: SearchableSection
     start: int
     end: int
 
@@ -263,16 +263,18 @@ ReadFile: TypeAlias = Callable[[Media], str | None]
 # ── messages as pieces ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def list_sections(message: Message, read_file: ReadFile) -> list[Section]:
+def list_sections(message: Message, read_file: ReadFile) -> list[SearchableSection]:
     """Return what can be searched in a message: its text, the arguments of calls, results, and attached text files."""
-    found = [Section(0, "text", "", message.text)] if message.text else []
+    found = [SearchableSection(0, "text", "", message.text)] if message.text else []
     found += [
-        Section(0, "call", call.name, call.raw or "" if call.malformed else "\n".join(_argument_lines(call.arguments)))
+        SearchableSection(
+            0, "call", call.name, call.raw or "" if call.malformed else "\n".join(_argument_lines(call.arguments))
+        )
         for call in message.tool_calls
     ]
-    found += [Section(at, "result", each.name, each.text) for at, each in enumerate(message.tool_results, 1)]
+    found += [SearchableSection(at, "result", each.name, each.text) for at, each in enumerate(message.tool_results, 1)]
     files = [part for part in message.parts if isinstance(part, Media)] if message.role == "user" else []
-    found += [Section(at, "file", each.name or "", read_file(each) or "") for at, each in enumerate(files, 1)]
+    found += [SearchableSection(at, "file", each.name or "", read_file(each) or "") for at, each in enumerate(files, 1)]
     return found
 
 
@@ -288,7 +290,7 @@ def _argument_lines(value: JSON, name: str = "") -> Iterator[str]:
         yield f"{name}: {value if isinstance(value, str) else encode(value).decode()}"
 
 
-def split_pieces(sections: Iterable[Section]) -> list[Piece]:
+def split_pieces(sections: Iterable[SearchableSection]) -> list[Piece]:
     """Divide sections into pieces, at the ends of lines or words if possible. A piece overlaps the one before."""
     searched = [each for each in sections if each.tool not in OWN_TOOLS or each.kind in ("text", "file")]
     length = max(PIECE_LENGTH, min(MAX_PIECE_LENGTH, sum([len(each.text) for each in searched]) // (MAX_PIECES // 2)))

@@ -706,7 +706,7 @@ class PostgresStore(Store[StoreConnection]):
         self._schema, self.outage_seconds = self._options.schema, self._options.outage_timeout
         self._slots, self._scheduler_slot = ConnectionSlots(self._options.pool), ConnectionSlots(1)
         self._was_reached = False
-        self._settings = Settings(self._options)
+        self._settings = TransactionSettings(self._options)
 
     def _run_with_retries(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
         if self._closed:
@@ -942,7 +942,7 @@ NUMBER = ("txid_current()", "extract(epoch FROM now())::float8")
 """The columns of a `TransactionId`. A writer gets its number at once, so that its outcome can be queried."""
 
 
-class Settings:
+class TransactionSettings:
     """The settings of transactions, and the statements that begin one.
 
     On a direct connection the settings belong to the session. Otherwise they are local to each transaction. A reader

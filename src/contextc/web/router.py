@@ -55,7 +55,7 @@ class EventStream(NamedTuple):
     headers: Mapping[str, str] = {}
 
 
-class Endpoint(NamedTuple):
+class DeclaredRoute(NamedTuple):
     """A declared endpoint."""
 
     method: Method
@@ -83,7 +83,7 @@ class Endpoint(NamedTuple):
         return inspect.iscoroutinefunction(self.function)
 
 
-ENDPOINTS: list[Endpoint] = []
+ENDPOINTS: list[DeclaredRoute] = []
 
 
 class EmptyObject(Struct, frozen=True, forbid_unknown_fields=True):
@@ -99,7 +99,7 @@ def endpoint(
         parameter_types = get_type_hints(work)
         return_type = parameter_types.pop("return")
         assert not path.startswith("/api/"), f"{path}: path must be relative to /api"
-        made = Endpoint(method, path, work, status, parameter_types, return_type, media_type, tag)
+        made = DeclaredRoute(method, path, work, status, parameter_types, return_type, media_type, tag)
         assert {*made.path_parameters} == {*parameter_types} - {*INJECTED_PARAMETERS}, (
             f"{method} {path}: path parameters {made.path_parameters} do not match the function: {[*parameter_types]}"
         )
@@ -115,7 +115,7 @@ def endpoint(
 JSON_TYPE = "application/json"
 
 
-def load_endpoints() -> list[Endpoint]:
+def load_endpoints() -> list[DeclaredRoute]:
     """Import all modules of `web/api/` and return their endpoints."""
     for found in pkgutil.iter_modules(api.__path__):
         import_module(f"{api.__name__}.{found.name}")
@@ -127,7 +127,7 @@ class Router:
 
     def __init__(self, app: AppState) -> None:
         self.app_state = app
-        self._by_length: dict[int, list[Endpoint]] = {}
+        self._by_length: dict[int, list[DeclaredRoute]] = {}
         for each in sorted(load_endpoints(), key=lambda each: [part.startswith("{") for part in each.segments]):
             self._by_length.setdefault(len(each.segments), []).append(each)
 
@@ -160,7 +160,7 @@ class Router:
         )
         return await _head_response(found, answer) if request.method == "HEAD" else _response(found, answer)
 
-    def _find(self, method: str, segments: list[str]) -> tuple[Endpoint, dict[str, str]]:
+    def _find(self, method: str, segments: list[str]) -> tuple[DeclaredRoute, dict[str, str]]:
         there: list[str] = []
         for each in self._by_length.get(len(segments), ()):
             pairs = list(zip(each.segments, segments, strict=True))
@@ -211,7 +211,7 @@ class _Streaming(StreamingResponse):
             await _close(self.body_iterator)
 
 
-async def _head_response(found: Endpoint, answer: object) -> Response:
+async def _head_response(found: DeclaredRoute, answer: object) -> Response:
     """Return the response to HEAD. A stream is closed without reading from it."""
     if not isinstance(answer, EventStream):
         return _response(found, answer)
@@ -228,7 +228,7 @@ def _stream_headers(answer: EventStream) -> dict[str, str]:
     return {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **answer.headers}
 
 
-def _response(found: Endpoint, answer: object) -> Response:
+def _response(found: DeclaredRoute, answer: object) -> Response:
     if isinstance(answer, EventStream):
         return _Streaming(answer.events, found.status, _stream_headers(answer), answer.media_type)
     if isinstance(answer, RawResponse):

@@ -13,7 +13,7 @@ from contextc.formats.block_table import BlockDelta, apply_delta
 from contextc.formats.streams import (
     FINISH_REASONS,
     Delta,
-    ReplyStream,
+    ReplyEncoder,
     StreamDecoder,
     StreamReader,
     anthropic_usage,
@@ -135,7 +135,7 @@ ERROR_TYPES: Mapping[FailureKind, str] = {
 }  # fmt: skip
 
 
-class AnthropicReplyStream(ReplyStream):
+class AnthropicReplyStream(ReplyEncoder):
     id_prefix = "msg_"
     refusal = "refusal"
     _index = 0

@@ -9,7 +9,7 @@ from contextc.formats.gemini.codec import part_decoder
 from contextc.formats.streams import (
     FINISH_REASONS,
     Delta,
-    ReplyStream,
+    ReplyEncoder,
     StreamDecoder,
     StreamReader,
     gemini_usage,
@@ -48,7 +48,7 @@ ERROR_STATUSES: Mapping[FailureKind, str] = {
 }  # fmt: skip
 
 
-class GeminiReplyStream(ReplyStream):
+class GeminiReplyStream(ReplyEncoder):
     count_field = "totalTokens"
 
     @classmethod

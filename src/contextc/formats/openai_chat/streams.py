@@ -12,7 +12,7 @@ from contextc.formats.base import generated_id, text_of
 from contextc.formats.openai_chat.codec import DETAILS, REASONING_FIELDS, details_text, merge_call_fragment
 from contextc.formats.streams import (
     Delta,
-    ReplyStream,
+    ReplyEncoder,
     StreamDecoder,
     StreamReader,
     ToolCallAccumulator,
@@ -110,7 +110,7 @@ class ChatStreamReader(StreamReader):
 DONE = b"data: [DONE]\n\n"
 
 
-class ChatReplyStream(ReplyStream):
+class ChatReplyStream(ReplyEncoder):
     id_prefix = "chatcmpl-"
     _calls = 0
 

@@ -35,7 +35,7 @@ from contextc._plugins import SOURCES, load_plugin, plugins, submodules
 from contextc.errors import InvalidSetting
 from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_import import Exchange, LoggedExchanges
+from contextc.interchange.log_import import LoggedExchange, LoggedExchanges
 
 
 class TranscriptFile(Struct, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class SessionSource(Protocol):
 class ExchangeSource(Protocol):
     """A source that records requests in an envelope of its own."""
 
-    def read_exchanges(self, value: JSON) -> list[Exchange]: ...
+    def read_exchanges(self, value: JSON) -> list[LoggedExchange]: ...
 
 
 def source_names() -> list[str]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_import import Exchange, StoredRequest, parse_exchange
+from contextc.interchange.log_import import LoggedExchange, StoredRequest, parse_exchange
 
 OWN_FIELD = "_contextc"
 ABOUT = "HAR recordings of a browser or a proxy"
@@ -19,7 +19,7 @@ def matches(sample: FileSample) -> bool:
     return sample.shape == "object" and bool(_entries(sample.objects[0]))
 
 
-def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
+def read_log(given: ImportInput) -> Iterator[tuple[str, LoggedExchange | None]]:
     for file in given.files:
         for placed in file.values():
             for number, entry in enumerate(_entries(placed.value), 1):
@@ -27,12 +27,12 @@ def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
                     yield f"{file.name}, entry {number}", found
 
 
-def read_exchanges(value: JSON) -> list[Exchange]:
+def read_exchanges(value: JSON) -> list[LoggedExchange]:
     """Return the model calls in a recording, each with its address and whether it failed."""
     return [found for entry in _entries(value) if (found := _exchange(entry)) is not None]
 
 
-def _exchange(entry: JSONObject) -> Exchange | None:
+def _exchange(entry: JSONObject) -> LoggedExchange | None:
     found = parse_exchange(_as_log_entry(entry))
     if found is None:
         return None
@@ -61,7 +61,7 @@ def read_headers(request: JSONObject) -> dict[str, str]:
     return {name: value for name, value in pairs if isinstance(name, str) and isinstance(value, str)}
 
 
-def with_origin(exchange: Exchange, origin: StoredRequest) -> Exchange:
+def with_origin(exchange: LoggedExchange, origin: StoredRequest) -> LoggedExchange:
     """Return an exchange that was exported from a store, with the facts that are known there."""
     return replace(
         exchange,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange.found_conversation import parse_time
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_import import FIRST_ERROR_STATUS, Exchange
+from contextc.interchange.log_import import FIRST_ERROR_STATUS, LoggedExchange
 from contextc.interchange.sources.har import OWN_FIELD, read_stored_request, with_origin
 from contextc.interchange.spans import find_path
 from contextc.messages import Usage
@@ -22,7 +22,7 @@ def matches(sample: FileSample) -> bool:
     return any(_entries(value) for value in sample.objects)
 
 
-def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
+def read_log(given: ImportInput) -> Iterator[tuple[str, LoggedExchange | None]]:
     for file in given.files:
         for placed in file.values():
             for number, entry in enumerate(_entries(placed.value), 1):
@@ -30,7 +30,7 @@ def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
                 yield f"{file.name}, {where}", _exchange(entry)
 
 
-def read_exchanges(value: JSON) -> list[Exchange]:
+def read_exchanges(value: JSON) -> list[LoggedExchange]:
     """Return the model calls in a value of a file."""
     return [found for entry in _entries(value) if (found := _exchange(entry)).body is not None]
 
@@ -42,18 +42,18 @@ def _entries(value: JSON) -> list[JSONObject]:
     return as_objects(as_object(held.get("lhar")).get("entries"))
 
 
-def _exchange(entry: JSONObject) -> Exchange:
+def _exchange(entry: JSONObject) -> LoggedExchange:
     raw, http = as_object(entry.get("raw")), as_object(entry.get("http"))
     body, reply = as_object(raw.get("request_body")), raw.get("response_body")
     if not body:
-        return Exchange(note=NO_BODIES, id=str(entry.get("id") or ""))
+        return LoggedExchange(note=NO_BODIES, id=str(entry.get("id") or ""))
     own = as_object(entry.get(OWN_FIELD))
     time, took = parse_time(entry.get("timestamp")), find_path(entry, "timings.total_ms")
     status = code if isinstance(code := http.get("status_code"), int) else 0
     failed = status >= FIRST_ERROR_STATUS or bool(as_object(reply).get("error"))
     stored_as = read_stored_request(own)
     text = own.get("body")
-    found = Exchange(
+    found = LoggedExchange(
         body=body,
         text=text if isinstance(text, str) else "",
         reply=None if failed else reply,

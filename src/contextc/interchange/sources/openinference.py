@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_import import Exchange
+from contextc.interchange.log_import import LoggedExchange
 from contextc.interchange.spans import (
     Span,
     find_path,
@@ -27,7 +27,7 @@ def matches(sample: FileSample) -> bool:
     return any(isinstance(span.get("openinference.span.kind"), str) for span in spans)
 
 
-def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
+def read_log(given: ImportInput) -> Iterator[tuple[str, LoggedExchange | None]]:
     for file in given.files:
         for placed in file.values():
             for span in read_spans(placed.value):
@@ -35,18 +35,18 @@ def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
                     yield f"{file.name}, {placed.position}, span {span.id}", found
 
 
-def read_exchanges(value: JSON) -> list[Exchange]:
+def read_exchanges(value: JSON) -> list[LoggedExchange]:
     """Return the model calls in a value of a file."""
     return [found for span in read_spans(value) if (found := _exchange(span)) is not None]
 
 
-def _exchange(span: Span) -> Exchange | None:
+def _exchange(span: Span) -> LoggedExchange | None:
     if span.get("openinference.span.kind") != KIND:
         return None
     given = [_message(as_object(each.get("message"))) for each in as_objects(span.get("llm.input_messages"))]
     said = [_message(as_object(each.get("message"))) for each in as_objects(span.get("llm.output_messages"))]
     if not given:
-        return Exchange(note="a model call whose messages were not captured", id=f"span {span.id}")
+        return LoggedExchange(note="a model call whose messages were not captured", id=f"span {span.id}")
     model = str(span.get("llm.model_name") or "unknown")
     return make_exchange(
         span,

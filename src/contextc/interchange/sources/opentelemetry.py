@@ -10,7 +10,7 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, as_object, as_objects, encode
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_import import Exchange
+from contextc.interchange.log_import import LoggedExchange
 from contextc.interchange.spans import (
     Span,
     SpanEvent,
@@ -52,7 +52,7 @@ def matches(sample: FileSample) -> bool:
     return is_ours and not is_other
 
 
-def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
+def read_log(given: ImportInput) -> Iterator[tuple[str, LoggedExchange | None]]:
     logged: dict[str, list[SpanEvent]] = {}
     for file in given.files:
         for placed in file.values():
@@ -65,19 +65,19 @@ def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
                     yield f"{file.name}, {placed.position}, span {span.id}", found
 
 
-def read_exchanges(value: JSON) -> list[Exchange]:
+def read_exchanges(value: JSON) -> list[LoggedExchange]:
     """Return the model calls in a value of a file."""
     return [found for span in read_spans(value) if (found := _exchange(span, [])) is not None]
 
 
-def _exchange(span: Span, logged: list[SpanEvent]) -> Exchange | None:
+def _exchange(span: Span, logged: list[SpanEvent]) -> LoggedExchange | None:
     operation = str(span.get("gen_ai.operation.name") or "")
     model = str(span.get("gen_ai.request.model") or span.get("gen_ai.response.model") or "")
     if operation not in OPERATIONS or not model:
         return None
     messages, answers = _messages(span, [*span.events, *logged])
     if not messages:
-        return Exchange(is_chat=True, body=None, note=NOT_CAPTURED, id=f"span {span.id}")
+        return LoggedExchange(is_chat=True, body=None, note=NOT_CAPTURED, id=f"span {span.id}")
     reasons = span.get("gen_ai.response.finish_reasons")
     first: JSON = cast(list[JSON], reasons)[0] if isinstance(reasons, list) and reasons else None
     return make_exchange(

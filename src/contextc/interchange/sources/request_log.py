@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_import import Exchange, parse_exchange
+from contextc.interchange.log_import import LoggedExchange, parse_exchange
 
 ABOUT = "request logs and batches of OpenAI, Anthropic, Gemini and others, as JSON Lines or a JSON list"
 
@@ -18,7 +18,7 @@ def matches(sample: FileSample) -> bool:
     return any(parse_exchange(value) is not None for value in sample.objects)
 
 
-def read_log(given: ImportInput) -> Iterator[tuple[str, Exchange | None]]:
+def read_log(given: ImportInput) -> Iterator[tuple[str, LoggedExchange | None]]:
     is_batch = any("custom_id" in value for file in given.files for value in file.sample().objects)
     for file in given.files:
         for placed in file.values():

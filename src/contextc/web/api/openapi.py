@@ -17,7 +17,7 @@ import contextc
 from contextc._json import JSONObject, encode
 from contextc.web.app_state import AppState
 from contextc.web.http_errors import STATUS_BY_ERROR, ErrorBody
-from contextc.web.router import ENDPOINTS, JSON_TYPE, Endpoint, EventStream, RawResponse, endpoint
+from contextc.web.router import ENDPOINTS, JSON_TYPE, DeclaredRoute, EventStream, RawResponse, endpoint
 from contextc.web.security import cookie_name
 
 REF_TEMPLATE = "#/components/schemas/{name}"
@@ -38,7 +38,9 @@ class Schemas(NamedTuple):
         return self.schemas[_key(kind)]
 
 
-def build_document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: str = "contextc_token") -> JSONObject:
+def build_document(
+    endpoints: Sequence[DeclaredRoute], *, has_token: bool, cookie: str = "contextc_token"
+) -> JSONObject:
     """Return the document. Without a token there is no security requirement. `cookie` is the token cookie's name."""
     by_cookie = {"type": "apiKey", "in": "cookie", "name": cookie, "description": "Set by opening /?token=…"}
     typed = _build_schemas(endpoints)
@@ -68,14 +70,14 @@ def build_document(endpoints: Sequence[Endpoint], *, has_token: bool, cookie: st
     }
 
 
-def _path_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:
+def _path_parameters(each: DeclaredRoute, typed: Schemas) -> list[JSONObject]:
     return [
         {"name": name, "in": "path", "required": True, "schema": typed.schema_of(each.parameter_types[name])}
         for name in each.path_parameters
     ]
 
 
-def _query_parameters(each: Endpoint, typed: Schemas) -> list[JSONObject]:
+def _query_parameters(each: DeclaredRoute, typed: Schemas) -> list[JSONObject]:
     return [
         {
             "name": field.encode_name,
@@ -93,7 +95,7 @@ def _with_default(schema: JSONObject, field: FieldInfo) -> JSONObject:
     return {**schema, "default": msgspec.to_builtins(field.default)}
 
 
-def _responses(each: Endpoint, typed: Schemas) -> JSONObject:
+def _responses(each: DeclaredRoute, typed: Schemas) -> JSONObject:
     refused = {"description": _error_description(), "content": {JSON_TYPE: {"schema": typed.schema_of(ErrorBody)}}}
     own = {"schema": {"type": "string"}} if not _is_json(each) else {"schema": typed.schema_of(each.return_type)}
     if each.media_type == JSON_TYPE or each.media_type == "*/*":  # any JSON, any bytes
@@ -109,7 +111,7 @@ def _error_description() -> str:
     return f"Error: `message` has the problem and the fix. Status by `kind`: {kinds}. 401: no token. 413: too large."
 
 
-def _build_schemas(endpoints: Sequence[Endpoint]) -> Schemas:
+def _build_schemas(endpoints: Sequence[DeclaredRoute]) -> Schemas:
     kinds: list[Any] = [ErrorBody]  # type annotations
     for each in endpoints:
         kinds += [each.parameter_types[name] for name in each.path_parameters]
@@ -126,11 +128,11 @@ def _key(kind: Any) -> str:
     return repr(kind)
 
 
-def _query_fields(each: Endpoint) -> tuple[FieldInfo, ...]:
+def _query_fields(each: DeclaredRoute) -> tuple[FieldInfo, ...]:
     return fields(each.parameter_types["query"]) if "query" in each.parameter_types else ()
 
 
-def _is_json(each: Endpoint) -> bool:
+def _is_json(each: DeclaredRoute) -> bool:
     return not {*_members(each.return_type)} & {RawResponse, EventStream}
 
 

@@ -177,7 +177,7 @@ class OtherRequestQuery(Struct, frozen=True, forbid_unknown_fields=True):
     to_request: Annotated[int, Meta(ge=0, le=MAX_NUMBER)] = 0
 
 
-class ConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
+class ComparedConversationsQuery(Struct, frozen=True, forbid_unknown_fields=True):
     """`a` and `b` are the names of the conversations."""
 
     a: str
@@ -215,7 +215,7 @@ def show_comparison(app: AppState, name: str, channel: str, number: int, query: 
 
 
 @endpoint("GET", "/compare", tag="comparison")
-def show_conversation_comparison(app: AppState, query: ConversationsQuery) -> ConversationComparison:
+def show_conversation_comparison(app: AppState, query: ComparedConversationsQuery) -> ConversationComparison:
     """Compare two conversations: figures, costs and findings by cause, and the first request that differs."""
     return compare_conversations(app.store, query.a, query.b)
 
