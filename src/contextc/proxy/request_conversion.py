@@ -257,7 +257,7 @@ def encode_failure(form: Formatter, failed: ProviderFailed) -> tuple[int, JSONOb
     text = f"{failed.problem}. {failed.fix}" if failed.fix else failed.problem
     if failed.kind == "context":
         text = f"{TOO_LONG}: {text}"
-    return (form.reply_stream or ReplyStream).encode_error(failed.kind, status, text)
+    return (form.reply_stream or ReplyEncoder).encode_error(failed.kind, status, text)
 
 
 def count_request_tokens(body: bytes, format: str, url: str) -> bytes | None:
@@ -266,7 +266,7 @@ def count_request_tokens(body: bytes, format: str, url: str) -> bytes | None:
         return None
     tokens = round(estimate_tokens(body.decode("utf-8", "replace")))
     stream = formatter(format).reply_stream if format else None
-    return encode({(stream or ReplyStream).count_field: tokens})
+    return encode({(stream or ReplyEncoder).count_field: tokens})
 
 
 def _with_breakpoints(form: Formatter, body: JSONObject) -> JSONObject:

@@ -11,7 +11,14 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.openai_responses.codec import SESSION_FIELDS, TEXTS, TOOL_SEARCH, find_session, is_client_search
-from contextc.formats.streams import Delta, ReplyEncoder, StreamDecoder, StreamReader, responses_usage, server_sent_event
+from contextc.formats.streams import (
+    Delta,
+    ReplyEncoder,
+    StreamDecoder,
+    StreamReader,
+    responses_usage,
+    server_sent_event,
+)
 from contextc.messages import Message, Reasoning, Text, ToolCall, Usage, tool_call
 
 FINAL_EVENTS = ("response.completed", "response.incomplete", "response.failed")
