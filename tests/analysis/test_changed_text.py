@@ -2,8 +2,8 @@
 
 import pytest
 
-from contextc._common_prefix import count_common_prefix
-from contextc.analysis.changed_content import count_common_end, find_leaf, recognise
+from contextc._sequence_comparison import count_common_ends, count_common_prefix
+from contextc.analysis.changed_content import find_leaf, recognise
 
 LONG = "Follow these rules. " * 20
 
@@ -50,8 +50,8 @@ def test_common_beginnings_and_ends() -> None:
     assert count_common_prefix("abcd", "abxd") == 2
     assert count_common_prefix("", "a") == 0
     assert count_common_prefix("abc", "abc") == 3
-    assert count_common_end("abcd", "xbcd", 4) == 3
-    assert count_common_end("aa", "aaa", 1) == 1
+    assert count_common_ends("abcd", "xbcd") == (0, 3)
+    assert count_common_ends("aa", "aaa") == (2, 0)
 
 
 def test_the_first_difference_of_two_values_has_a_path() -> None:

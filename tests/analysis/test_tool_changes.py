@@ -90,3 +90,19 @@ def test_four_tools_are_evidence_and_all_are_counted() -> None:
     found = client.last()
     assert [each.name for each in found.evidence] == [f"extra{number}" for number in range(4)]
     assert found.title.startswith("The tools changed (6 added: extra0, ")
+
+
+@pytest.mark.parametrize("index", [None, 0, 1])
+def test_tools_that_have_only_a_type_are_told_apart_by_their_content(index: int | None) -> None:
+    """Two MCP servers have one type and no names. One of them is removed, or none is and another tool is added."""
+    client = Client()
+    client.tools += [{"type": "mcp_toolset", "mcp_server_name": name} for name in ("notes", "mail")]
+    client.work(4)
+    if index is None:
+        client.tools.append(tool("fetch"))
+    else:
+        del client.tools[index - 2]
+    client.send(0)
+    changed = "1 added: fetch" if index is None else "1 removed: mcp_toolset"
+    assert client.last().title == f"The tools changed ({changed})"
+    assert len(client.last().evidence) == 1

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextc._json import JSON, JSONObject, decode, encode
+from contextc._sequence_comparison import find_common_runs
 from contextc.errors import InvalidRequest
-from contextc.inspection.diff import MAX_LINE_LENGTH, MAX_LINES, RequestDiff, diff_requests, find_common_runs
+from contextc.inspection.diff import MAX_LINE_LENGTH, MAX_LINES, RequestDiff, diff_requests
 
 
 def request_body(*texts: object) -> bytes:

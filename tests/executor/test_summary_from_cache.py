@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Callable
 import pytest
 
 import contextc as cc
-from contextc._common_prefix import count_common_prefix
 from contextc._json import JSONObject, decode, encode
+from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler.compaction import LIVE_REQUEST
 from contextc.events import CompactionFinished
 from contextc.executor.summaries import SUMMARY_INSTRUCTIONS

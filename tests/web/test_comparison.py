@@ -7,8 +7,9 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc._sequence_comparison import align
 from contextc.analysis.request_comparison import MAX_DIFFERENCES, ComparedItem, align_items
-from contextc.inspection.diff import MAX_CHANGE, align, diff_texts
+from contextc.inspection.diff import MAX_CHANGE, diff_texts
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 

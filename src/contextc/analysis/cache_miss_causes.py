@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, encode
+from contextc._sequence_comparison import count_common_ends
 from contextc.analysis.cache_model import (
     MAX_SEARCH,
     MEDIA,
@@ -33,7 +33,6 @@ from contextc.analysis.changed_content import (
     Move,
     TextChange,
     ToolChange,
-    count_common_end,
     describe_way,
     find_leaf,
     find_move,
@@ -174,9 +173,7 @@ class MissCase:
         old, new = one.text, other.text
         if recognise(old, new).kind not in ("text", "shortened"):
             return True
-        start, size = count_common_prefix(old, new), min(len(old), len(new))
-        same = start + count_common_end(old, new, size - start)
-        return one.kind != "message" and same > SIMILAR * max(len(old), len(new))
+        return one.kind != "message" and sum(count_common_ends(old, new)) > SIMILAR * max(len(old), len(new))
 
     @property
     def was_read(self) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
+from contextc._sequence_comparison import count_common_prefix
 from contextc.analysis.cache_miss_causes import (
     CAUSES,
     COMPACTED,

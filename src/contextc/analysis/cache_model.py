@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object
 from contextc._plugins import data_files
+from contextc._sequence_comparison import count_common_prefix
 from contextc.analysis.request_elements import Element, RequestView, Section
 from contextc.models import Model
 

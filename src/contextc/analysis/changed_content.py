@@ -3,15 +3,15 @@
 import html
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import zip_longest
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, decode, encode, encode_canonical
+from contextc._sequence_comparison import count_common_ends, count_common_prefix
 from contextc.analysis.element_costs import tool_name
 from contextc.analysis.finding import shorten
 from contextc.analysis.request_elements import Element, RequestView
@@ -76,8 +76,7 @@ def recognise(before: str, after: str) -> TextChange:
     """Return what changed between two texts."""
     if is_reordered(before, after):
         return TextChange("key_order", shorten(before), shorten(after))
-    start, end = count_common_prefix(before, after), 0
-    end = count_common_end(before, after, min(len(before), len(after)) - start)
+    start, end = count_common_ends(before, after)
     old, new = (text[start : len(text) - end] for text in (before, after))
     words = _extend_to_words(before, after, start, end)
     if is_reencoded(*words):
@@ -129,18 +128,6 @@ def _looks_random(text: str) -> bool:
     """Return True if each word mixes letters with digits, as an id does and prose does not."""
     words = re.findall(r"[A-Za-z0-9_-]{5,}", text)
     return bool(words) and all(re.search(r"\d", word) for word in words)
-
-
-def count_common_end(one: str, other: str, limit: int) -> int:
-    """Return the number of characters that both texts end with, up to a limit."""
-    low, high = 0, limit + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if one[len(one) - middle : len(one) - low] == other[len(other) - middle : len(other) - low]:
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _extend_to_words(before: str, after: str, start: int, end: int) -> tuple[str, str]:
@@ -316,6 +303,7 @@ def _message_number(path: str) -> str:
 
 
 ToolChangeKind: TypeAlias = Literal["added", "removed", "changed"]
+T = TypeVar("T")
 
 
 class ToolChange(NamedTuple):
@@ -339,18 +327,31 @@ class ToolChange(NamedTuple):
 
 def find_tool_changes(before: RequestView, now: RequestView) -> list[ToolChange]:
     """Return the tools that differ, in the order of their places. Tools of one name are versions of each other."""
-    return list(_iter_changes(before, now))
+    sides = before.tools.elements, now.tools.elements
+    same = {each.key for each in sides[0]} & {each.key for each in sides[1]}
+    old, new = (
+        number_by_name(
+            [(index, each) for index, each in enumerate(side) if each.key not in same],
+            lambda place: tool_name(place[1]),
+        )
+        for side in sides
+    )
+    found = [(index, 0, ToolChange(key[0], each, None)) for key, (index, each) in old.items() if key not in new]
+    found += [
+        (index, 1, ToolChange(key[0], old[key][1] if key in old else None, each)) for key, (index, each) in new.items()
+    ]
+    return [change for *_, change in sorted(found, key=lambda each: each[:2])]
 
 
-def _iter_changes(before: RequestView, now: RequestView) -> Iterator[ToolChange]:
-    old, new = ({tool_name(each): each for each in view.tools.elements} for view in (before, now))
-    for one, other in zip_longest(before.tools.elements, now.tools.elements):
-        if one is not None and (name := tool_name(one)) not in new:
-            yield ToolChange(name, one, None)
-        if other is not None:
-            name = tool_name(other)
-            if (known := old.get(name)) is None or known.key != other.key:
-                yield ToolChange(name, known, other)
+def number_by_name(tools: Iterable[T], name_of: Callable[[T], str]) -> dict[tuple[str, int], T]:
+    """Return tools by name and number: those of one name are numbered, such as MCP servers, which have only a type."""
+    seen: Counter[str] = Counter()
+    found: dict[tuple[str, int], T] = {}
+    for tool in tools:
+        name = name_of(tool)
+        found[name, seen[name]] = tool
+        seen[name] += 1
+    return found
 
 
 def summarize_tool_changes(changes: list[ToolChange]) -> str:

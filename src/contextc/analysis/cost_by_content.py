@@ -14,8 +14,8 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import as_object
+from contextc._sequence_comparison import count_common_prefix
 from contextc.analysis.conversation_loader import (
     SectionLines,
     SingleRequest,

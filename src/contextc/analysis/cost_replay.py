@@ -13,11 +13,10 @@ from math import ceil
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import encode
+from contextc._sequence_comparison import count_common_ends, count_common_prefix
 from contextc.analysis.cache_misses import find_cache_misses, find_ignored_blocks
 from contextc.analysis.cache_model import CACHING_STATUSES, CacheModel, CacheRules, find_cache_rules
-from contextc.analysis.changed_content import count_common_end
 from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
 from contextc.analysis.element_costs import tool_name
 from contextc.analysis.request_elements import RequestView, Rows, Section, make_element, with_long_writes
@@ -194,10 +193,7 @@ def _count_changed(one: Section, other: Section) -> int | None:
         if before.key == now.key:
             continue
         old, new = before.text, now.text
-        size = min(len(old), len(new))
-        start = count_common_prefix(old, new)
-        end = count_common_end(old, new, size - start)
-        changed = len(new) - start - end
+        changed = len(new) - sum(count_common_ends(old, new))
         if changed > max(1, len(new)) * CHANGED_SHARE:
             return None
         tokens += ceil(max(1, changed) / LETTERS_PER_TOKEN)

@@ -9,8 +9,8 @@ from typing import NamedTuple, TypeVar, cast
 
 from msgspec import Struct
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, decode_json
+from contextc._sequence_comparison import count_common_prefix
 from contextc.analysis.request_elements import Element, KeepsResults, RequestView, Section, classify
 from contextc.inspection.line_details import InputPrices, PricedTokens
 

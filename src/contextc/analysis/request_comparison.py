@@ -10,14 +10,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from itertools import zip_longest
+from operator import attrgetter
 from typing import Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object, decode_json, encode
+from contextc._sequence_comparison import align, count_common_prefix, split_at_runs
 from contextc.analysis.cache_miss_causes import MissCase, compare_elements
 from contextc.analysis.cache_misses import compute_cost
 from contextc.analysis.cache_model import (
@@ -36,6 +37,7 @@ from contextc.analysis.changed_content import (
     describe_way,
     find_move,
     is_reminder,
+    number_by_name,
     recognise,
 )
 from contextc.analysis.conversation_findings import find_all, group_by_cause
@@ -48,7 +50,7 @@ from contextc.analysis.request_elements import BlockType, Element, RequestView
 from contextc.compiler.draft import distribute
 from contextc.compiler.past_requests import MARK_FIELDS, load_channel_formatter, rebuild_session_view
 from contextc.formats.base import Request
-from contextc.inspection.diff import Segment, align, diff_texts, show_text
+from contextc.inspection.diff import Segment, diff_texts, show_text
 from contextc.inspection.request_timeline import compute_total_cost
 from contextc.linting.request_reading import coerce_request
 from contextc.messages import Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
@@ -486,8 +488,7 @@ _Pair: TypeAlias = tuple[ComparedItem | None, ComparedItem | None]
 
 def _pair_tools(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> Iterator[_Pair]:
     """Pair tools of one name. Removed ones come before the tool that follows them."""
-    before = _tools_by_name(old)
-    now = _tools_by_name(new)
+    before, now = (number_by_name(side, attrgetter("name")) for side in (old, new))
     gone = iter([(name, tool) for name, tool in before.items() if name not in now])
     place = {name: index for index, name in enumerate(before)}
     next_gone = next(gone, None)
@@ -501,31 +502,19 @@ def _pair_tools(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> Ite
         next_gone = next(gone, None)
 
 
-def _tools_by_name(tools: Sequence[ComparedItem]) -> dict[tuple[str, int], ComparedItem]:
-    """Return tools by name. Tools of the same name are numbered."""
-    found: dict[tuple[str, int], ComparedItem] = {}
-    seen: Counter[str] = Counter()
-    for tool in tools:
-        found[tool.name, seen[tool.name]] = tool
-        seen[tool.name] += 1
-    return found
-
-
 def _reordered_names(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> tuple[str, str] | None:
     """Return the names of the tools that both have, if their order differs."""
-    before, now = _tools_by_name(old), _tools_by_name(new)
+    before, now = (number_by_name(side, attrgetter("name")) for side in (old, new))
     one = [name for name in before if name in now]
     other = [name for name in now if name in before]
     return ("\n".join([name for name, _ in one]), "\n".join([name for name, _ in other])) if one != other else None
 
 
 def _pair_blocks(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> Iterator[_Pair]:
-    done = at = 0
-    keys = [[each.key for each in side] for side in (old, new)]
-    for start, other, length in [*align(keys[0], keys[1]), (len(old), len(new), 0)]:
-        yield from _pair_by_shape(old[done:start], new[at:other])
-        yield from zip(old[start : start + length], new[other : other + length], strict=True)
-        done, at = start + length, other + length
+    runs = align([each.key for each in old], [each.key for each in new])
+    for gone, come, *same in split_at_runs(old, new, runs):
+        yield from _pair_by_shape(gone, come)
+        yield from zip(*same, strict=True)
 
 
 def _pair_by_shape(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> Iterator[_Pair]:

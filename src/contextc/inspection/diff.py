@@ -1,95 +1,15 @@
 """Differences between two texts, word by word, and between two requests, field by field."""
 
 import re
-from bisect import bisect_left
-from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from typing import Literal, TypeAlias
 
 import msgspec
 from msgspec import Raw, Struct
 
-from contextc._common_prefix import count_common_prefix
+from contextc._sequence_comparison import align, count_common_prefix, find_common_runs, split_at_runs
 from contextc.errors import InvalidRequest
-
-# ── alignment of two sequences ────────────────────────────────────────────────────────────────────────────────────────
-# Alignment of two sequences in linear time: the runs of elements that both have, in the same order.
-
-
-Run: TypeAlias = tuple[int, int, int]
-"""A common run: its start in the first sequence, its start in the second, and its length."""
-MAX_DEPTH = 6
-"""The number of times that a part without anchors is searched again for elements that are unique within it."""
-
-
-def align(before: Sequence[Hashable], after: Sequence[Hashable], depth: int = MAX_DEPTH) -> Iterator[Run]:
-    """Yield the common runs of both sequences in order, like `find_common_runs`, and again between these runs, where
-    more elements are unique.
-    """
-    done = at = 0
-    runs = list(find_common_runs(before, after))
-    for start, other, length in [*runs, (len(before), len(after), 0)]:
-        old, new = before[done:start], after[at:other]
-        if old and new and runs and depth:
-            for first, second, size in align(old, new, depth - 1):
-                yield done + first, at + second, size
-        if length:
-            yield start, other, length
-        done, at = start + length, other + length
-
-
-def find_common_runs(before: Sequence[Hashable], after: Sequence[Hashable]) -> Iterator[Run]:
-    """Yield the common runs of both sequences, in order: start in the first, start in the second, length.
-
-    The common prefix and suffix are found first. Between them, elements that both contain exactly once, in the same
-    order, are anchors, and runs grow from there. So the time is linear in the lengths, not in their product.
-    """
-    start = count_common_prefix(before, after)
-    end = 0
-    while end < min(len(before), len(after)) - start and before[-1 - end] == after[-1 - end]:
-        end += 1
-    if start:
-        yield 0, 0, start
-    old, new = before[start : len(before) - end], after[start : len(after) - end]
-    done = at = 0
-    for one, two in _find_anchors(old, new):
-        if one < done or two < at:  # inside a run that was already yielded
-            continue
-        back = 0
-        while one - back > done and two - back > at and old[one - back - 1] == new[two - back - 1]:
-            back += 1
-        ahead = 1
-        while one + ahead < len(old) and two + ahead < len(new) and old[one + ahead] == new[two + ahead]:
-            ahead += 1
-        yield start + one - back, start + two - back, back + ahead
-        done, at = one + ahead, two + ahead
-    if end:
-        yield len(before) - end, len(after) - end, end
-
-
-def _find_anchors(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Return positions of elements that occur once in each sequence: the longest list that is in the same order in
-    both.
-    """
-    counts = Counter(old), Counter(new)
-    places = {each: index for index, each in enumerate(new) if counts[1][each] == 1}
-    pairs = [(n, places[each]) for n, each in enumerate(old) if counts[0][each] == 1 and each in places]
-    ends: list[int] = []  # per length of an increasing run: its smallest last position
-    at: list[int] = []  # the index of that pair
-    before: list[int] = []  # per pair: the index of its predecessor in the run
-    for index, (_, place) in enumerate(pairs):
-        length = bisect_left(ends, place)
-        ends[length : length + 1] = [place]
-        at[length : length + 1] = [index]
-        before.append(at[length - 1] if length else -1)
-    found: list[tuple[int, int]] = []
-    index = at[-1] if at else -1
-    while index >= 0:
-        found.append(pairs[index])
-        index = before[index]
-    return found[::-1]
-
 
 # ── two texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Differences between two texts, word by word. Line breaks are kept, and long unchanged stretches are folded.
@@ -165,13 +85,18 @@ def _compare_lines(before: str, after: str) -> Iterator[_Piece]:
     start = count_common_prefix(before, after)
     start = max(before.rfind("\n", 0, start), before.rfind(" ", 0, start)) + 1
     yield _Piece(before[:start], before[:start])
-    old, new = before[start:].splitlines(keepends=True), after[start:].splitlines(keepends=True)
-    done = at = 0
-    for first, second, length in [*align(old, new), (len(old), len(new), 0)]:
-        yield from _compare_words("".join(old[done:first]), "".join(new[at:second]))
-        same = "".join(new[second : second + length])
+    lines = before[start:].splitlines(keepends=True), after[start:].splitlines(keepends=True)
+    yield from _compare_aligned(*lines, lambda old, new: _compare_words("".join(old), "".join(new)))
+
+
+def _compare_aligned(
+    old: Sequence[str], new: Sequence[str], compare: Callable[[Sequence[str], Sequence[str]], Iterable[_Piece]]
+) -> Iterator[_Piece]:
+    """Yield the pieces of two lists of lines or words: what both have, and in between what `compare` finds."""
+    for gone, come, _, run in split_at_runs(old, new, align(old, new)):
+        yield from compare(gone, come)
+        same = "".join(run)
         yield _Piece(same, same)
-        done, at = first + length, second + length
 
 
 def _compare_words(before: str, after: str) -> list[_Piece]:
@@ -181,18 +106,9 @@ def _compare_words(before: str, after: str) -> list[_Piece]:
     old, new = WORDS.findall(before), WORDS.findall(after)
     if max(len(old), len(new)) > MAX_WORDS:
         return [_Piece(before, after)]
-    pieces = list(_align_words(old, new))
+    pieces = list(_compare_aligned(old, new, _match_words))
     common = sum([len(each.after) for each in pieces if each.is_same and HAS_WORD.search(each.after)])
     return pieces if common >= MIN_COMMON * min(len(before), len(after)) else [_Piece(before, after)]
-
-
-def _align_words(old: Sequence[str], new: Sequence[str]) -> Iterator[_Piece]:
-    done = at = 0
-    for first, second, length in [*align(old, new), (len(old), len(new), 0)]:
-        yield from _match_words(old[done:first], new[at:second])
-        same = "".join(new[second : second + length])
-        yield _Piece(same, same)
-        done, at = first + length, second + length
 
 
 def _match_words(old: Sequence[str], new: Sequence[str]) -> Iterator[_Piece]:

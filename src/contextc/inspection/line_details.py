@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode, encode
+from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import find_epoch_start, without_marks
@@ -258,7 +259,7 @@ def compare_heads(now: Sequence[HeadPart], before: Sequence[HeadPart] | None, is
         return tuple([each._replace(state="unchanged" if is_shared else "new") for each in now])
     known = [each.content for each in before]
     names = {(each.kind, each.name) for each in before}
-    same = next((at for at, each in enumerate(now) if at >= len(known) or each.content != known[at]), len(now))
+    same = count_common_prefix([each.content for each in now], known)
     first = 0 if same == len(now) == len(known) else same
     return tuple([
         each._replace(state="unchanged") if at < first

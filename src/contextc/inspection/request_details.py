@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import JSONObject
+from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget, distribute
 from contextc.compiler.ledger import load_messages_by_place

@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import (
     JSON,
     JSONObject,
@@ -24,6 +23,7 @@ from contextc._json import (
     fix_surrogates,
     fix_surrogates_in_json,
 )
+from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler.past_requests import (
     EncodedElement,
     comparable_bytes,

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
+from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget, has_signed_reasoning, hash_chunks, list_media
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json

@@ -2,15 +2,14 @@
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from difflib import SequenceMatcher
 from hashlib import blake2b
 from itertools import accumulate
 from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import as_object, decode_json, encode_canonical
+from contextc._sequence_comparison import count_common_prefix, find_common_runs
 from contextc.compiler import ledger
 from contextc.messages import AnyPart, Message, Text
 from contextc.models.tokens import TokenCounter
@@ -106,7 +105,6 @@ def _hash_hex(data: bytes) -> str:
 
 
 Change: TypeAlias = Literal["", "rewound", "changed", "removed", "inserted"]
-MAX_PRODUCT = 1_000_000
 
 
 class RowAlignment(NamedTuple):
@@ -126,7 +124,8 @@ class RowAlignment(NamedTuple):
 
 def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) -> RowAlignment:
     """Compare two requests by the hashes of their elements. `counts` has the number of elements of each row before."""
-    equal = count_common_prefix([*before], [*now])
+    before, now = [*before], [*now]
+    equal = count_common_prefix(before, now)
     ends = list(accumulate(counts))
     shared = sum(1 for end in ends if end <= equal)
     kept = ends[shared - 1] if shared else 0
@@ -135,23 +134,21 @@ def align(before: Sequence[bytes], now: Sequence[bytes], counts: Sequence[int]) 
         return RowAlignment(rows, shared, kept, equal, "")
     if equal == len(now):
         return RowAlignment(rows, shared, kept, equal, "rewound")
-    if (len(before) - kept) * (len(now) - kept) > MAX_PRODUCT:
-        return RowAlignment(rows, shared, kept, equal, "changed")
-    blocks = SequenceMatcher(None, before[equal:], now[equal:], autojunk=False).get_matching_blocks()
-    first = blocks[0]
-    if not first.size:
+    runs = list(find_common_runs(before[equal:], now[equal:]))
+    if not runs:
         return RowAlignment(rows, shared, kept, equal, "rewound" if len(now) - equal == 1 else "changed")
-    if first.b or equal > kept:
-        return RowAlignment(rows, shared, kept, equal, "inserted" if not first.a else "changed")
+    removed, inserted, _ = runs[0]
+    if inserted or equal > kept:
+        return RowAlignment(rows, shared, kept, equal, "inserted" if not removed else "changed")
     at = kept
-    for block in blocks:
-        if not block.size or equal + block.b != at:
+    for start, other, length in runs:
+        if equal + other != at:
             break
-        first_row = bisect_right(ends, equal + block.a)
-        skip = equal + block.a - (ends[first_row] - counts[first_row])
+        first_row = bisect_right(ends, equal + start)
+        skip = equal + start - (ends[first_row] - counts[first_row])
         for index in range(first_row, len(counts)):
             size = counts[index] - skip
-            if at + size > equal + block.b + block.size:
+            if at + size > equal + other + length:
                 break
             rows.append((index, skip))
             at, skip = at + size, 0

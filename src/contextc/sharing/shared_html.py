@@ -16,9 +16,9 @@ from typing import TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import JSON, JSONObject, as_object
 from contextc._plugins import data_files
+from contextc._sequence_comparison import count_common_prefix
 from contextc.analysis.conversation_findings import find_all, is_loss
 from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
 from contextc.analysis.cost_by_content import RequestCosts, compute_costs

@@ -22,8 +22,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._common_prefix import count_common_prefix
 from contextc._json import encode_canonical, hash_blob
+from contextc._sequence_comparison import count_common_ends
 from contextc.messages import (
     AnyPart,
     Media,
@@ -162,8 +162,7 @@ def is_truncated(short: str, long: str) -> bool:
         return not _is_truncation_note(long)
     if len(short) >= len(long):
         return False
-    head = count_common_prefix(short, long)
-    tail = count_common_prefix(short[head:][::-1], long[head:][::-1])
+    head, tail = count_common_ends(short, long)
     rest = short[head : len(short) - tail]
     if not rest:
         return len(short) >= MIN_COMMON_PREFIX
