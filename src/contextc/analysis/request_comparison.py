@@ -322,7 +322,8 @@ class RequestComparison(Struct, frozen=True, kw_only=True):
     left, by the rules of the provider. `lost` are tokens that both have and that were not read, by the provider's own
     figures if it reported any. `cost` is what they cost more than a read from the cache, in dollars; None if that is
     unknown. Requests to different models share no cache: then `shares_cache` is False, and these three are None. So
-    they are if the rules of the cache are not known.
+    they are if the rules of the cache are not known, and for an observed request that continues an earlier response by
+    its id: it contains only what is new, and the provider has the rest.
 
     `as_messages` is True if the formats differ, so that contextc messages are compared. `unchanged` and
     `unchanged_tokens` count equal items. `omitted` is the number of differences that are left out, and `cut` is True if
@@ -388,6 +389,9 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
         )  # fmt: skip
     as_messages = before.format != now.format
     old, new = load_compared_items(store, before, now)
+    continues_response = now.observed is not None and bool(now.record.session) and before.channel == now.channel
+    if continues_response:  # it has only what is new: the provider has the messages before it
+        old = [each for each in old if each.section != "messages"]
     shares_cache = not as_messages and before.scope == now.scope
     known_rules = find_cache_rules(now)
     rules = known_rules or CacheRules(name="")
@@ -409,7 +413,7 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
     if index is not None and index >= MAX_DIFFERENCES:
         kept[-1], index = ordered[index], MAX_DIFFERENCES - 1
     figures = _CacheFigures()
-    if compared is not None and known_rules is not None:
+    if compared is not None and known_rules is not None and not continues_response:
         figures = _count_cached(known_rules, before, now)
     return RequestComparison(
         before=name_request(before),
