@@ -14,7 +14,6 @@ from contextc.analysis.failure_findings import (
     compiler_remarks,
     failed_requests,
     retried_requests,
-    truncated_answers,
 )
 from contextc.analysis.finding import get_code
 from contextc.compiler.manifest import RequestAction
@@ -26,26 +25,6 @@ from tests.analysis.observed_run import ObservedRun, define_tool
 def find(run: ObservedRun, function: object) -> list[Finding]:
     view = load_conversation_view(run.store, run.conversation)
     return list(function(view))  # type: ignore[operator]
-
-
-def test_a_refused_request_names_the_rule_that_it_broke() -> None:
-    """Guarantee 17.2."""
-    run = ObservedRun(tools=[define_tool("read")])
-    run.ask("Read.")
-    run.send({"type": "tool_use", "id": "toolu_1", "name": "read", "input": {}}, stop="tool_use")
-    run.ask("Never mind.")  # the call has no result
-    run.fail(400, "messages.1: `tool_use` ids were found without `tool_result` blocks immediately after: toolu_1.")
-    found = find(run, broken_rules)
-    assert [each.code for each in found] == ["FAI001"]
-    assert found[0].title.startswith("ANT")
-    assert "toolu_1" in found[0].title, "the title is the breach, and not the rule"
-    assert found[0].evidence[0].request == 2
-    assert found[0].confidence == 1.0
-    assert "contextc fix" in found[0].fix
-    (failed,) = find(run, failed_requests)
-    assert failed.code == "FAI004"
-    assert failed.title == "1 request failed with: 400 api_error"
-    assert failed.evidence[0].after.startswith("messages.1: `tool_use` ids")
 
 
 def test_an_answered_request_breaks_no_rule() -> None:
@@ -85,22 +64,6 @@ def test_what_the_proxy_repaired_is_a_broken_rule() -> None:
     (found,) = find(run, broken_rules)
     assert found.title.startswith("ANT001: ")
     assert find(run, compiler_remarks) == []
-
-
-def test_requests_that_were_sent_again_are_retries() -> None:
-    run = ObservedRun()
-    run.ask("Hello.")
-    run.fail(529, "Overloaded (request 17)")
-    run.fail(529, "Overloaded (request 18)")
-    run.send()
-    run.ask("More.")
-    run.fail(429, "Rate limit")
-    (found,) = find(run, retried_requests)
-    assert found.code == "FAI002"
-    assert found.title == "2 requests sent again after: 529 api_error"
-    assert [each.request for each in found.evidence] == [1, 2]
-    (failed,) = find(run, failed_requests)
-    assert (failed.title, failed.evidence[0].after) == ("1 request failed with: 429 api_error", "Rate limit")
 
 
 def test_a_request_without_a_recorded_reply_is_no_failure() -> None:
@@ -145,22 +108,6 @@ def find_in_log(directory: Path, *entries: dict[str, Any]) -> list[Finding]:
     return [found for view in views for find in (failed_requests, retried_requests) for found in find(view)]
 
 
-def test_truncated_answers_name_the_limit() -> None:
-    run = ObservedRun()
-    run.ask("Write a book.")
-    run.send(stop="max_tokens", output=1_000)
-    run.ask("Go on.")
-    run.send(stop="max_tokens", output=1_000)
-    run.ask("Enough.")
-    run.send()
-    (found,) = find(run, truncated_answers)
-    assert found.code == "FAI003"
-    assert found.title == "2 answers cut off: limit of 1,000 tokens"
-    assert found.tokens == 2_000
-    assert found.cost == pytest.approx(2_000 * 15 / 1e6)
-    assert "The model allows" in found.fix
-
-
 def test_remarks_are_findings() -> None:
     store = cc.open_store("memory:")
     store.append("chat", cc.user("Hello."))
@@ -175,15 +122,6 @@ def test_remarks_are_findings() -> None:
     assert found.code == "FAI005"
     assert "lost" in found.title
     assert found.evidence[0].request == 1
-
-
-def test_clean_runs_have_no_failures() -> None:
-    run = ObservedRun(tools=[define_tool("read")])
-    run.ask("Read.")
-    run.call("read", "x", path="a")
-    run.send()
-    for function in (broken_rules, retried_requests, truncated_answers, failed_requests, compiler_remarks):
-        assert find(run, function) == []
 
 
 def test_causes_and_codes_are_registered() -> None:

@@ -57,22 +57,12 @@ def blocks_of(agent: Agent, kind: str) -> list[Block]:
     return [block for message in agent.messages for block in message.blocks if block.kind == kind]
 
 
-class Script:
-    """Runs the steps of one case. `values` are those of its file for its wire format."""
+class Steps:
+    """Runs lines of steps: repeats them, and gives each to `run_step`."""
 
-    def __init__(
-        self, session: Session, values: dict[str, Any], special: dict[str, Special], main: dict[str, Any]
-    ) -> None:
-        self.session, self.values, self.special, self.fields = session, values, special, main
-        self.agents: dict[str, Agent] = {}
+    def __init__(self) -> None:
         self.names: dict[str, Any] = {}
-        self.count = self.start = self.shared = 0
-
-    @property
-    def main(self) -> Agent:
-        if "main" not in self.agents:
-            self.add_agent("main", self.fields)
-        return self.agents["main"]
+        self.count = 0
 
     def run(self, steps: str) -> None:
         for line in steps.splitlines():
@@ -96,6 +86,28 @@ class Script:
                 end = words.index(";") if ";" in words else len(words)
                 self.run_step(words[0], words[1:end], name)
                 words = words[end + 1 :]
+
+    def run_step(self, verb: str, words: list[str], name: str) -> None:
+        """Run one step. `name` is the agent that it is for."""
+        raise NotImplementedError
+
+
+class Script(Steps):
+    """Runs the steps of one case. `values` are those of its file for its wire format."""
+
+    def __init__(
+        self, session: Session, values: dict[str, Any], special: dict[str, Special], main: dict[str, Any]
+    ) -> None:
+        super().__init__()
+        self.session, self.values, self.special, self.fields = session, values, special, main
+        self.agents: dict[str, Agent] = {}
+        self.start = self.shared = 0
+
+    @property
+    def main(self) -> Agent:
+        if "main" not in self.agents:
+            self.add_agent("main", self.fields)
+        return self.agents["main"]
 
     def run_step(self, verb: str, words: list[str], name: str) -> None:
         if verb == "do":
