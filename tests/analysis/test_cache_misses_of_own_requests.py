@@ -1,13 +1,11 @@
 """Cache misses of conversations that contextc ran itself."""
 
-import asyncio
-
 import pytest
 
 import contextc as cc
 from tests.analysis.cached_client import FILE, SYSTEM
 from tests.analysis.observed_run import find_by_request
-from tests.executor.scripted_provider import SONNET, Say, Scripted, call, played
+from tests.executor.scripted_provider import SONNET, Scripted, call, run_turn, says
 
 
 def test_own_conversations_have_findings_too() -> None:
@@ -39,9 +37,9 @@ def test_turns_of_an_executor_hit_the_cache() -> None:
         return a + b
 
     def run(system_prompt: str, text: str) -> None:
-        script = Scripted([Say(calls=(call(text),), input=4_000), Say(text="Done.", input=4_200)])
+        script = Scripted(says(call(text), input=4_000), says("Done.", input=4_200))
         agent = cc.AgentExecutor(store, SONNET, tools=[add], system_prompt=system_prompt, endpoint=script)
-        asyncio.run(played(agent, "c", text))
+        run_turn(agent, text, conversation="c")
 
     for number in range(3):
         run(SYSTEM, f"q{number}")

@@ -1,7 +1,6 @@
 """Requests of different conversations and agents that begin at once with the same prefix."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
@@ -12,9 +11,8 @@ from contextc.analysis import Finding
 from contextc.analysis.cache_model import find_cache_rules
 from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.other_conversations import compare_with_overlapping, find_overlapping
-from contextc.providers.client import ProviderCall
 from tests.analysis.observed_run import MARK, MODEL, define_tool, find_by_request, words
-from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.executor.scripted_provider import SONNET, Say, Scripted, played, says
 
 START = 1_790_000_000_000
 SYSTEM = words(6_000, "s")
@@ -163,15 +161,12 @@ def run_at_once(store: cc.Store, *turns: tuple[str, str]) -> None:
     async def run() -> None:
         started = asyncio.Barrier(len(turns))
 
-        class Waiting(Scripted):
-            async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-                await started.wait()
-                async for event in super().stream(call):
-                    yield event
+        async def answer(_: JSONObject) -> Say:
+            await started.wait()
+            return says("This is done.", input=7_000, pause=0.003)
 
         def make(agent: str) -> cc.AgentExecutor:
-            endpoint = Waiting([Say(text="This is done.", input=7_000, pause=0.003)])
-            return cc.AgentExecutor(store, SONNET, system_prompt=SYSTEM, endpoint=endpoint, agent=agent)
+            return cc.AgentExecutor(store, SONNET, system_prompt=SYSTEM, endpoint=Scripted(answer), agent=agent)
 
         await asyncio.gather(
             *[played(make(agent), conversation, f"Task of {agent} in {conversation}") for conversation, agent in turns]

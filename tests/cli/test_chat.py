@@ -17,7 +17,7 @@ from contextc.providers.local import check_installed, find_model_file
 from contextc.tools.builtin.file_tools import file_tools
 from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
 from tests.conftest import give_up
-from tests.executor.scripted_provider import SONNET, Say, Scripted
+from tests.executor.scripted_provider import SONNET, Scripted, says
 from tests.forked_commands import run_contextc
 
 STORE = ("--store", "sqlite:///chat.db")
@@ -314,7 +314,7 @@ def test_after_a_crash_it_is_reported_and_continues(tmp_path: Path) -> None:
 def test_a_turn_that_waits_for_approval_is_reported_and_continues(tmp_path: Path) -> None:
     """Guarantee 18.1: a server has suspended it. Input is queued, and /continue asks here."""
     arguments = {"path": "note.txt", "content": "hello"}
-    provider = Scripted([Say(calls=(("c1", "write_file", arguments),))])
+    provider = Scripted(says(("c1", "write_file", arguments)))
     with cc.open_store(tmp_path / "chat.db") as store:
         agent = cc.AgentExecutor(
             store, SONNET, tools=file_tools(tmp_path), endpoint=provider, approve=cc.executor.Suspend()

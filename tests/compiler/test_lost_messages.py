@@ -15,7 +15,7 @@ from contextc.compiler import Compiled
 from contextc.compiler.ledger import get_channel_cache
 from contextc.doctor import repair_conversations, scan_store
 from contextc.store.message_log import SEQ_BITS
-from tests.executor.scripted_provider import Say, Scripted
+from tests.executor.scripted_provider import Scripted, says
 
 LOST = "messages that were sent are missing from the conversation"
 STATELESS, SESSION = "anthropic:claude-sonnet-4-5", "openai-session:gpt-6.1-terra"
@@ -202,7 +202,7 @@ def test_a_channel_of_an_older_version_notices_a_shorter_log(store: cc.Store) ->
 
 def test_a_turn_after_lost_messages_calls_the_model(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
     """A turn that ends without a request, and with the finish reason of an answer, hides that nothing was asked."""
-    endpoint = Scripted([lambda request: Say(text="fine")])
+    endpoint = Scripted(lambda request: says("fine"))
     executor = cc.AgentExecutor(store, STATELESS, endpoint=endpoint)
 
     async def turns() -> None:

@@ -15,7 +15,7 @@ from contextc.events import SystemMessageCreated, UserNoticeCreated
 from contextc.providers import Provider
 from contextc.triggers import ResourceUsage, memory_trigger
 from tests.conftest import some
-from tests.executor.scripted_provider import SONNET, Say, Scripted, call, played, rebuilt
+from tests.executor.scripted_provider import SONNET, Say, Scripted, call, rebuilt, run_turn, says
 
 STEPS = 110
 MEMORY_HIGH, MEMORY_LOW = 40, 70
@@ -30,7 +30,7 @@ class Project(Scripted):
     """A model that reads one file after the other; how far it is, it sees in the request alone."""
 
     def __init__(self, *, done: int = 0, dies_at: int = 0) -> None:
-        super().__init__([self.next])
+        super().__init__(self.next)
         self.done, self.dies_at = done, dies_at
 
     def next(self, request: JSONObject) -> Say:
@@ -39,9 +39,9 @@ class Project(Scripted):
             os.kill(os.getpid(), signal.SIGKILL)
         tokens = len(encode(request)) // 4
         if self.done == STEPS:
-            return Say(text="I understand this project.", input=tokens)
+            return says("I understand this project.", input=tokens)
         self.done += 1
-        return Say(calls=(call(self.done, "read_file", path=f"src/file_{self.done}.py"),), input=tokens)
+        return says(call(self.done, "read_file", path=f"src/file_{self.done}.py"), input=tokens)
 
     def resources(self) -> ResourceUsage:
         """The machine at the step that is being prepared."""
@@ -68,7 +68,7 @@ def agent(store: cc.Store, project: Project) -> cc.AgentExecutor:
 
 def run_until_killed(address: str, dies_at: int) -> None:
     with cc.open_store(address) as store:
-        asyncio.run(played(agent(store, Project(dies_at=dies_at)), "demo", "understand this project"))
+        run_turn(agent(store, Project(dies_at=dies_at)), "understand this project")
 
 
 def warnings_in(body: bytes) -> list[str]:
@@ -83,7 +83,7 @@ def test_warnings_come_once_with_the_next_request_and_stay() -> None:
     """Guarantees 11.3, 11.4, 11.6: 110 tool calls; memory at step 40, context at 80 % and 90 % in the middle."""
     store, project = cc.open_store("memory:"), Project()
 
-    asyncio.run(played(agent(store, project), "demo", "understand this project"))
+    run_turn(agent(store, project), "understand this project")
 
     told = [event for event in store.events("demo") if isinstance(event, SystemMessageCreated)]
     said_at = {event.trigger: event.step for event in told if not event.text.startswith("Memory recovered")}
@@ -118,7 +118,7 @@ def test_a_restart_in_the_middle_changes_nothing(tmp_path: Path, dies_at: int) -
     assert child.exitcode == -signal.SIGKILL
     with cc.open_store("memory:") as whole, cc.open_store(address) as killed:
         project = Project()
-        asyncio.run(played(agent(whole, project), "demo", "understand this project"))
+        run_turn(agent(whole, project), "understand this project")
         executor = agent(killed, Project(done=dies_at - 1))
         result = asyncio.run(resumed(executor))
 
@@ -147,15 +147,13 @@ def test_the_flow_diagram() -> None:
     used = iter([0.5, 0.85, 0.85, 0.85])
     files = tuple(call(number, "read_file", path=f"{number}.py") for number in range(3))
     script = [
-        Say(calls=files, input=next(usage)),
-        Say(text="Careful.", calls=(call(3, "read_file", path="d.py"),), input=next(usage)),
+        says(*files, input=next(usage)),
+        says("Careful.", call(3, "read_file", path="d.py"), input=next(usage)),
     ]
     model = Scripted(
-        [
-            *script,
-            Say(text="I will sum up.", calls=(call(4, "read_file", path="e.py"),), input=next(usage)),
-            Say(text="Done.", input=next(usage)),
-        ]
+        *script,
+        says("I will sum up.", call(4, "read_file", path="e.py"), input=next(usage)),
+        says("Done.", input=next(usage)),
     )
     store = cc.open_store("memory:")
     executor = cc.AgentExecutor(
@@ -168,7 +166,7 @@ def test_the_flow_diagram() -> None:
         summarize=None,
     )
 
-    asyncio.run(played(executor, "demo", "understand this project"))
+    run_turn(executor, "understand this project")
 
     memory, context = ["Memory warning"], ["Memory warning", "Context warning"]
     assert [warnings_in(body) for body in model.bodies] == [[], memory, memory, context]
@@ -190,15 +188,15 @@ def test_a_turn_may_end_after_steps_that_changed_nothing() -> None:
         return any(each.name == "write_file" for each in reply.tool_calls)
 
     script = [
-        Say(calls=(call(1, "write_file", path="a.py", content="1"), call(2, "read_file", path="a.py"))),
-        Say(calls=(call(3, "read_file", path="b.py"),)),
+        says(call(1, "write_file", path="a.py", content="1"), call(2, "read_file", path="a.py")),
+        says(call(3, "read_file", path="b.py")),
     ]
-    store, model = cc.open_store("memory:"), Scripted(script)
+    store, model = cc.open_store("memory:"), Scripted(*script)
     executor = cc.AgentExecutor(
         store, small(), tools=[read_file, write_file], endpoint=model, should_continue=has_writes
     )
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     (turn,) = store.turns("demo")
     assert (turn.steps, turn.finish) == (2, "stop")
@@ -213,10 +211,10 @@ def test_notices_come_at_the_interval_that_is_set() -> None:
         return f"{moment.tool_calls} calls, {moment.share:.0%} of the context" if moment.tool_calls % 2 == 0 else None
 
     calls = tuple(call(number, "read_file", path=f"{number}.py") for number in range(1, 7))
-    store, model = cc.open_store("memory:"), Scripted([Say(calls=calls), Say(text="Done.")])
+    store, model = cc.open_store("memory:"), Scripted(says(*calls), says("Done."))
     executor = cc.AgentExecutor(store, small(), tools=[read_file], endpoint=model, triggers=[busy])
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     hints = [each.text for each in store.events("demo") if isinstance(each, UserNoticeCreated)]
     assert [text.partition(",")[0] for text in hints] == ["2 calls", "4 calls", "6 calls"]
@@ -232,13 +230,13 @@ def test_the_documents_hook_can_be_written_with_ours() -> None:
         notice = {"role": "user", "content": f"<system-message>Step {step}.</system-message>"}
         return {**request, "messages": [*request["messages"], notice]}
 
-    script = [Say(calls=(call(1, "read_file", path="a.py"),)), Say(text="Done.")]
-    store, model = cc.open_store("memory:"), Scripted(script)
+    script = [says(call(1, "read_file", path="a.py")), says("Done.")]
+    store, model = cc.open_store("memory:"), Scripted(*script)
     executor = cc.AgentExecutor(
         store, small(), tools=[read_file], endpoint=model, on_prepare_messages=on_prepare_messages
     )
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert [b"Step 2." in body for body in model.bodies] == [False, True]
     assert rebuilt(executor, "demo", 2) == model.bodies

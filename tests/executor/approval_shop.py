@@ -6,13 +6,10 @@ import contextc as cc
 from contextc.doctor import scan_store
 from contextc.events import AnyEvent
 from contextc.tools import FunctionTool
-from tests.executor.scripted_provider import SONNET, Line, Say, Scripted
+from tests.executor.scripted_provider import SONNET, Line, Scripted, call, says
 
-PAYS = Say(
-    text="Paying.",
-    calls=(("c1", "pay", {"amount": 5}), ("c2", "look", {}), ("c3", "pay", {"amount": 7})),
-)
-DONE = Say(text="Done.")
+PAYS = says("Paying.", call(1, "pay", amount=5), call(2, "look"), call(3, "pay", amount=7))
+DONE = says("Done.")
 PATIENCE = 60
 
 
@@ -42,7 +39,7 @@ class Shop:
             self.store,
             SONNET,
             tools=self.tools(),
-            endpoint=Scripted(script),
+            endpoint=Scripted(*script),
             approve=cc.executor.Suspend() if approve is None else approve,  # pyright: ignore[reportArgumentType]
             **options,  # pyright: ignore[reportArgumentType]
         )

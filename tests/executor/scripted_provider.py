@@ -1,19 +1,27 @@
-"""A provider with scripted replies in Anthropic's format that records its requests.
+"""A provider with scripted replies, which records its requests, and the words of a script:
 
-A line of the script is a reply, an exception to raise, or a function of the request that returns one of these. A reply
-is streamed event by event; `pause` seconds lie between two events, and `broken` cuts it off after so many. After
-`silent` events, nothing comes before `until` is true; without it, nothing comes at all.
+| word | the provider |
+|---|---|
+| `says("Hello.")` | answers with a text |
+| `says("I add.", call(1), call(2, "read", path="a"))` | answers with calls of tools, with the ids c1 and c2 |
+| `fails("rate", "slow down", status=429)` | does not answer |
+| a list of events | sends these, of whatever format, with its own `pause` |
+| a function of the request | does what the function returns, which may be a coroutine |
+
+A reply is in Anthropic's format, and is streamed event by event; `pause` seconds lie between two events, and `broken`
+cuts it off after so many. After `silent` events, nothing comes before `until` is true; without it, nothing comes.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from inspect import isawaitable
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
 import contextc as cc
 from contextc._json import JSONObject, decode, encode
-from contextc.errors import ProviderFailed
+from contextc.errors import FailureKind, ProviderFailed
 from contextc.events import AnyEvent
 from contextc.providers.client import Endpoint, ProviderCall
 
@@ -77,18 +85,32 @@ class Say(Struct, frozen=True, kw_only=True):
         return [*found, {"type": "message_stop"}]
 
 
-Line: TypeAlias = "Say | Exception | Callable[[JSONObject], Say | Exception]"
+Call: TypeAlias = tuple[str, str, JSONObject]
+Line: TypeAlias = "Say | Sequence[JSONObject] | BaseException | Callable[[JSONObject], Line | Awaitable[Line]]"
 
 
-def call(number: int | str, name: str = "add", /, **arguments: object) -> tuple[str, str, JSONObject]:
-    return (f"c{number}", name, dict(arguments) or {"a": 1, "b": 2})
+def says(*content: str | Call, **more: Any) -> Say:
+    """Return a reply with a text, calls, or both. `more` are fields of `Say`."""
+    return Say(
+        text="".join([each for each in content if isinstance(each, str)]),
+        calls=tuple(each for each in content if not isinstance(each, str)),
+        **more,
+    )
+
+
+def call(number: int | str, name: str = "add", /, **arguments: object) -> Call:
+    return (f"c{number}", name, dict(arguments) or ({"a": 1, "b": 2} if name == "add" else {}))
+
+
+def fails(kind: FailureKind, message: str = "", **facts: Any) -> ProviderFailed:
+    return ProviderFailed("anthropic", kind, message, **facts)
 
 
 class Scripted(Endpoint):
     """Answers with one line after the other; the last one again and again, if it is a function."""
 
-    def __init__(self, script: Sequence[Line]) -> None:
-        self.script = list(script)
+    def __init__(self, *script: Line, pause: float = 0.0) -> None:
+        self.script, self.pause = list(script), pause
         self.bodies: list[bytes] = []
         self.closed = 0
 
@@ -100,14 +122,20 @@ class Scripted(Endpoint):
         self.bodies.append(call.body)
         endless = len(self.script) == 1 and callable(self.script[0])
         line = self.script[0] if endless else self.script.pop(0)
-        if callable(line):
-            line = line(decode(call.body))
-        if isinstance(line, Exception):
+        while callable(line):
+            found = line(decode(call.body))
+            line = await found if isawaitable(found) else found
+        if isinstance(line, BaseException):
             raise line
+        if not isinstance(line, Say):
+            for event in line:
+                await asyncio.sleep(self.pause)
+                yield event
+            return
         try:
             for index, event in enumerate(line.events()):
                 if line.broken is not None and index >= line.broken:
-                    raise ProviderFailed("anthropic", "transient", "the connection was cut")
+                    raise fails("transient", "the connection was cut")
                 while index == line.silent and not (line.until and line.until()):
                     await asyncio.sleep(0.01)
                 if line.pause:
@@ -127,6 +155,12 @@ async def played(
 ) -> list[AnyEvent]:
     """A whole turn, as its events."""
     return [event async for event in executor.run(conversation, given)]
+
+
+def run_turn(
+    executor: cc.AgentExecutor, given: str | cc.Message | None = "hello", conversation: str = "demo"
+) -> list[AnyEvent]:
+    return asyncio.run(played(executor, conversation, given))
 
 
 def kinds(events: Sequence[AnyEvent]) -> list[str]:

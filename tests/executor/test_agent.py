@@ -16,7 +16,7 @@ from contextc.events import TextDelta, TurnFinish
 from contextc.executor import Suspend
 from contextc.messages import ToolCall
 from contextc.tools import FunctionTool
-from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Scripted, add, call, fails, kinds, says
 
 
 class Closing(Scripted):
@@ -36,7 +36,7 @@ def pay(amount: int) -> str:
 
 def test_an_answer_takes_one_call() -> None:
     """Guarantee 20.1: a plain function is a tool, and the result has what the run did."""
-    provider = Scripted([Say(text="Let me add.", calls=(call(1, a=2, b=3),)), Say(text="It is 5.")])
+    provider = Scripted(says("Let me add.", call(1, a=2, b=3)), says("It is 5."))
     agent = cc.Agent(SONNET, tools=[add], instructions="Be brief.", endpoint=provider)
 
     result = agent.run_sync("What is 2 + 3?")
@@ -52,7 +52,7 @@ def test_an_answer_takes_one_call() -> None:
 
 def test_a_run_is_a_turn_of_the_executor() -> None:
     """Guarantee 20.1: what was sent can be rebuilt, and the turn is stored."""
-    provider = Scripted([Say(calls=(call(1),)), Say(text="3")])
+    provider = Scripted(says(call(1)), says("3"))
     agent = cc.Agent(SONNET, tools=[add], endpoint=provider)
 
     result = agent.run_sync("1 + 2?")
@@ -64,7 +64,7 @@ def test_a_run_is_a_turn_of_the_executor() -> None:
 
 def test_a_sliding_window_leaves_out_old_messages_without_asking_for_a_summary() -> None:
     """Guarantee 7.4: the same option for agents, executors and compilers."""
-    provider = Scripted([Say(text=f"answer {number} " + "word " * 20, input=300) for number in range(6)])
+    provider = Scripted(*[says(f"answer {number} " + "word " * 20, input=300) for number in range(6)])
     small = cc.provider("anthropic:claude-sonnet-4-5", window=600, output=400)
     agent = cc.Agent(small, endpoint=provider, policy="sliding_window", triggers=())
 
@@ -79,7 +79,7 @@ def test_a_sliding_window_leaves_out_old_messages_without_asking_for_a_summary()
 
 def test_each_run_is_a_new_conversation_unless_one_is_named() -> None:
     """Guarantee 20.1."""
-    provider = Scripted([Say(text="one"), Say(text="two"), Say(text="three")])
+    provider = Scripted(says("one"), says("two"), says("three"))
     agent = cc.Agent(SONNET, endpoint=provider)
 
     first, second = agent.run_sync("a"), agent.run_sync("b")
@@ -93,7 +93,7 @@ def test_each_run_is_a_new_conversation_unless_one_is_named() -> None:
 
 def test_the_messages_of_a_run_are_its_own() -> None:
     """Guarantee 20.1: with several messages as input, and without those of earlier runs."""
-    agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="one"), Say(text="two")]))
+    agent = cc.Agent(SONNET, endpoint=Scripted(says("one"), says("two")))
     agent.run_sync("a", conversation="demo")
 
     result = agent.run_sync([cc.system("Note."), "b", cc.user("c")], conversation="demo")
@@ -103,7 +103,7 @@ def test_the_messages_of_a_run_are_its_own() -> None:
 
 def test_run_sync_in_a_running_loop_names_the_other_way() -> None:
     """Guarantee 20.1."""
-    agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="hi")]))
+    agent = cc.Agent(SONNET, endpoint=Scripted(says("hi")))
 
     async def main() -> str:
         with pytest.raises(InvalidInput, match=r"run_sync cannot be called while an event loop runs.*await agent\.run"):
@@ -118,7 +118,7 @@ def test_run_sync_closes_the_client_that_it_opened(monkeypatch: pytest.MonkeyPat
     opened: list[Closing] = []
 
     def endpoint(provider: cc.Provider, *, store: cc.Store) -> Closing:
-        opened.append(Closing([Say(text=f"answer {len(opened)}")]))
+        opened.append(Closing(says(f"answer {len(opened)}")))
         return opened[-1]
 
     monkeypatch.setattr("contextc.executor.agent_config.endpoint", endpoint)
@@ -130,8 +130,8 @@ def test_run_sync_closes_the_client_that_it_opened(monkeypatch: pytest.MonkeyPat
 
 def test_texts_and_events_are_streamed() -> None:
     """Guarantee 20.1."""
-    script = [Say(text="Let me add.", calls=(call(1, a=2, b=3),)), Say(text="It is 5.")]
-    agent = cc.Agent(SONNET, tools=[add], endpoint=Scripted([*script, *script]))
+    script = [says("Let me add.", call(1, a=2, b=3)), says("It is 5.")]
+    agent = cc.Agent(SONNET, tools=[add], endpoint=Scripted(*script, *script))
 
     async def texts() -> tuple[str, cc.executor.AgentResult[str]]:
         run = agent.stream("2 + 3?")
@@ -152,7 +152,7 @@ def test_texts_and_events_are_streamed() -> None:
 
 def test_leaving_a_stream_cancels_its_turn() -> None:
     """Guarantee 20.1: when the block is left, the turn has ended."""
-    agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="a b c d e f", silent=FIRST_WORD)]))
+    agent = cc.Agent(SONNET, endpoint=Scripted(says("a b c d e f", silent=FIRST_WORD)))
 
     async def main() -> None:
         async with agent.stream("count", conversation="demo") as run:
@@ -167,7 +167,7 @@ def test_leaving_a_stream_cancels_its_turn() -> None:
 
 def test_cancelling_a_run_cancels_its_turn() -> None:
     """Guarantee 20.1."""
-    agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="a b c d e f", silent=FIRST_WORD)]))
+    agent = cc.Agent(SONNET, endpoint=Scripted(says("a b c d e f", silent=FIRST_WORD)))
 
     async def main() -> None:
         task = asyncio.create_task(agent.run("count", conversation="demo"))
@@ -214,8 +214,8 @@ def test_ctrl_c_ends_the_turn(tmp_path: Path) -> None:
 
 def test_an_error_that_ends_the_turn_is_raised() -> None:
     """Guarantee 20.1: from every way to run it."""
-    failure = ProviderFailed("anthropic", "auth", "no such key")
-    agent = cc.Agent(SONNET, endpoint=Scripted([failure, failure]))
+    failure = fails("auth", "no such key")
+    agent = cc.Agent(SONNET, endpoint=Scripted(failure, failure))
 
     with pytest.raises(ProviderFailed, match="no such key"):
         agent.run_sync("hi", conversation="demo")
@@ -238,14 +238,14 @@ def test_an_error_that_ends_the_turn_is_raised() -> None:
 def test_a_store_can_be_given_or_named(tmp_path: Path) -> None:
     """Guarantee 20.1: a store that the agent opened is closed with it, and a given one stays open."""
     address = f"sqlite:///{tmp_path / 'agent.db'}"
-    named = cc.Agent(SONNET, store=address, endpoint=Scripted([Say(text="hi")]))
+    named = cc.Agent(SONNET, store=address, endpoint=Scripted(says("hi")))
     named.run_sync("hello", conversation="demo")
     asyncio.run(named.close())
     with pytest.raises(cc.errors.StoreError):
         named.store.load("demo")
 
     async def run() -> None:
-        async with cc.Agent(SONNET, store=store, endpoint=Scripted([Say(text="again")])) as agent:
+        async with cc.Agent(SONNET, store=store, endpoint=Scripted(says("again"))) as agent:
             await agent.run("and now?", conversation="demo")
 
     with cc.open_store(address) as store:
@@ -278,7 +278,7 @@ def test_approve_is_called_for_tools_that_require_it() -> None:
         return call.arguments == {"amount": 5} or "too much"
 
     calls = (call(1, "pay", amount=5), call(2, "pay", amount=500))
-    agent = cc.Agent(SONNET, tools=[pay], approve=approve, endpoint=Scripted([Say(calls=calls), Say(text="Done.")]))
+    agent = cc.Agent(SONNET, tools=[pay], approve=approve, endpoint=Scripted(says(*calls), says("Done.")))
 
     result = agent.run_sync("Pay 5, then 500.")
 
@@ -289,8 +289,8 @@ def test_approve_is_called_for_tools_that_require_it() -> None:
 
 def test_a_run_can_wait_for_approval_without_a_process() -> None:
     """Guarantees 20.1, 18.1: `resume` returns the result of the same turn."""
-    script = [Say(calls=(call(1, "pay", amount=5),)), Say(text="It is paid.")]
-    agent = cc.Agent(SONNET, tools=[pay], approve=Suspend(), endpoint=Scripted(script))
+    script = [says(call(1, "pay", amount=5)), says("It is paid.")]
+    agent = cc.Agent(SONNET, tools=[pay], approve=Suspend(), endpoint=Scripted(*script))
 
     waiting = agent.run_sync("Pay 5.", conversation="shop")
     (approval,) = agent.store.approvals("shop")
@@ -304,9 +304,7 @@ def test_a_run_can_wait_for_approval_without_a_process() -> None:
 
 def test_limits_end_a_run_with_a_result() -> None:
     """Guarantee 20.1."""
-    agent = cc.Agent(
-        SONNET, tools=[add], limits=cc.Limits(steps=2), endpoint=Scripted([lambda request: Say(calls=(call(1),))])
-    )
+    agent = cc.Agent(SONNET, tools=[add], limits=cc.Limits(steps=2), endpoint=Scripted(lambda request: says(call(1))))
     result = agent.run_sync("Count.")
     assert (result.finish, result.steps) == ("max_steps", 2)
 
@@ -319,7 +317,7 @@ def test_triggers_are_the_default_ones_unless_given() -> None:
         return "A note."
 
     def roles(given: list[cc.Trigger] | None) -> list[str]:
-        agent = cc.Agent(SONNET, triggers=given, endpoint=Scripted([Say(text="hi")]))
+        agent = cc.Agent(SONNET, triggers=given, endpoint=Scripted(says("hi")))
         triggers = len(agent.executor.config.step_triggers) + len(agent.executor.config.mid_step_triggers)
         return [str(triggers), *(message.role for message in agent.run_sync("hello").messages)]
 
@@ -333,7 +331,7 @@ def test_instructions_can_be_fragments() -> None:
     """Guarantee 8.1."""
     fragments = [cc.PromptFragment("identity", "You are a coder."), cc.PromptFragment("style", "Be brief.")]
     for instructions in (fragments, cc.PromptBuilder(fragments)):
-        provider = Scripted([Say(text="hi")])
+        provider = Scripted(says("hi"))
         cc.Agent(SONNET, instructions=instructions, endpoint=provider).run_sync("hello")
         assert "You are a coder.\n\nBe brief." in "\n\n".join(each["text"] for each in provider.requests[0]["system"])
 
@@ -358,7 +356,7 @@ def test_invalid_options_are_refused_with_the_fix(options: dict[str, object], pr
 
 def test_a_new_conversation_needs_input() -> None:
     """Guarantee 20.1: without input, a named conversation is answered."""
-    agent = cc.Agent(SONNET, endpoint=Scripted([Say(text="hi")]))
+    agent = cc.Agent(SONNET, endpoint=Scripted(says("hi")))
     with pytest.raises(InvalidInput, match="input must not be None for a new conversation"):
         agent.run_sync(None)
     agent.store.append("demo", cc.user("hello"))

@@ -13,7 +13,7 @@ from contextc._json import JSONObject, encode
 from contextc.errors import InvalidOutput, InvalidSetting
 from contextc.executor.agent import NoStrictForm, OutputType, strict_form
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_facts
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, says
 from tests.fake_vendors import KEY, FakeVendors, Reply
 from tests.fake_vendors import Scripted as VendorScript
 
@@ -68,7 +68,7 @@ VALUES: list[tuple[Any, JSONObject, object]] = [
 
 
 def answer(value: object) -> Say:
-    return Say(text=encode(value).decode())
+    return says(encode(value).decode())
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def answer(value: object) -> Say:
 )
 def test_an_answer_becomes_a_value_of_its_type(kind: type[object], value: JSONObject, expected: object) -> None:
     """Guarantee 20.2: msgspec, dataclasses, TypedDicts, pydantic, and types that are not objects."""
-    agent = cc.Agent(SONNET, output_type=kind, endpoint=Scripted([answer(value)]))
+    agent = cc.Agent(SONNET, output_type=kind, endpoint=Scripted(answer(value)))
     assert agent.run_sync("Where?").output == expected
 
 
 def test_the_provider_enforces_the_schema() -> None:
     """Guarantee 20.2: in the strict form, and beside the caller's own settings."""
-    provider = Scripted([answer(PARIS)])
+    provider = Scripted(answer(PARIS))
     agent = cc.Agent(
         SONNET,
         output_type=City,
@@ -217,7 +217,7 @@ def test_a_schema_that_is_too_large_is_part_of_the_instructions() -> None:
     """Guarantee 20.2: Anthropic enforces no schema with more than 16 unions."""
     fields = [f"field_{number}" for number in range(17)]
     kind = defstruct("Form", [(name, str | None) for name in fields])
-    provider = Scripted([answer(dict.fromkeys(fields))])
+    provider = Scripted(answer(dict.fromkeys(fields)))
     assert cc.Agent(SONNET, output_type=kind, endpoint=provider).run_sync("Fill in.").output == kind(*[None] * 17)
     assert "output_config" not in provider.requests[0]
     assert "follows this JSON schema" in provider.requests[0]["system"][0]["text"]
@@ -266,7 +266,7 @@ def test_vendors_accept_the_request_and_the_retry(
 def test_an_invalid_answer_is_retried_once_with_the_error(kind: type[object], wrong: object, problem: str) -> None:
     """Guarantee 20.2: the model reads the error, and usage and messages are those of both turns."""
     right = next(value for each, value, _ in VALUES if each == kind)
-    provider = Scripted([answer(wrong), answer(right)])
+    provider = Scripted(answer(wrong), answer(right))
     agent = cc.Agent(SONNET, output_type=kind, endpoint=provider)
 
     result = agent.run_sync("Where?")
@@ -281,7 +281,7 @@ def test_an_invalid_answer_is_retried_once_with_the_error(kind: type[object], wr
 
 def test_a_second_invalid_answer_is_an_error() -> None:
     """Guarantee 20.2: there is no third request, and the text is not lost."""
-    provider = Scripted([Say(text="Paris."), Say(text="Paris!"), Say(text="never sent")])
+    provider = Scripted(says("Paris."), says("Paris!"), says("never sent"))
     agent = cc.Agent(SONNET, output_type=City, endpoint=provider)
 
     result = agent.run_sync("Where?")
@@ -298,7 +298,7 @@ def test_a_second_invalid_answer_is_an_error() -> None:
 
 def test_a_run_without_an_answer_is_not_retried() -> None:
     """Guarantee 20.2: a limit would end a second turn, too."""
-    provider = Scripted([Say(calls=(call(1),))])
+    provider = Scripted(says(call(1)))
     agent = cc.Agent(SONNET, output_type=City, tools=[add], limits=cc.Limits(steps=1), endpoint=provider)
     result = agent.run_sync("Where?")
     with pytest.raises(InvalidOutput, match="finish is 'max_steps'"):
@@ -307,7 +307,7 @@ def test_a_run_without_an_answer_is_not_retried() -> None:
 
 def test_a_retry_is_part_of_the_stream() -> None:
     """Guarantee 20.2: a reader sees both answers and both turns."""
-    agent = cc.Agent(SONNET, output_type=int, endpoint=Scripted([Say(text="five"), answer({"value": 5})]))
+    agent = cc.Agent(SONNET, output_type=int, endpoint=Scripted(says("five"), answer({"value": 5})))
 
     async def main() -> tuple[list[int], int]:
         run = agent.stream("How many?")
@@ -326,7 +326,7 @@ def test_json_in_a_code_block_is_an_answer(text: str) -> None:
 
 def test_str_is_plain_text() -> None:
     """Guarantee 20.2."""
-    assert cc.Agent(SONNET, output_type=str, endpoint=Scripted([Say(text="hi")])).run_sync("hello").output == "hi"
+    assert cc.Agent(SONNET, output_type=str, endpoint=Scripted(says("hi"))).run_sync("hello").output == "hi"
 
 
 class Node(pydantic.BaseModel):
@@ -343,7 +343,7 @@ def test_a_schema_without_a_strict_form_is_part_of_the_instructions(model: type[
     with pytest.raises(NoStrictForm):
         strict_form(model.model_json_schema())
     assert OutputType(model).strict_schema is None
-    provider = Scripted([Say(text='{"children": [], "value": 1}')])
+    provider = Scripted(says('{"children": [], "value": 1}'))
     assert isinstance(cc.Agent(SONNET, output_type=model, endpoint=provider).run_sync("hi").output, model)
     assert "output_config" not in provider.requests[0]
     assert "follows this JSON schema" in provider.requests[0]["system"][0]["text"]

@@ -15,16 +15,16 @@ from contextc.events import AnyEvent, TextDelta, TurnFinish
 from contextc.executor.agent_config import AgentConfig, AgentOptions
 from contextc.messages import ToolCall
 from tests.conftest import without_addresses
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, run_turn, says
 
 
 def executor(store: cc.Store, *lines: Say, **options: object) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(lines or [Say(text="well")]), **options)  # pyright: ignore[reportArgumentType]
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*lines or [says("well")]), **options)  # pyright: ignore[reportArgumentType]
 
 
 def given(store: cc.Store, what: object) -> list[str]:
     """What the conversation holds after a turn with this input."""
-    asyncio.run(played(executor(store), "demo", what))  # pyright: ignore[reportArgumentType]
+    run_turn(executor(store), what)  # pyright: ignore[reportArgumentType]
     return [f"{message.role} {message.text}" for message in store.load("demo")]
 
 
@@ -94,7 +94,7 @@ def test_a_turn_without_an_event_loop_raises_an_error(store: cc.Store) -> None:
 @pytest.mark.parametrize("after", ["x", -1, 1.5, True])
 def test_events_are_asked_for_by_number(store: cc.Store, after: int) -> None:
     """Guarantee 15.1."""
-    asyncio.run(played(executor(store), "demo"))
+    run_turn(executor(store))
     with pytest.raises(InvalidInput, match="after must be"):
         executor(store).watch("demo", after=after)
     with pytest.raises(InvalidInput, match="after must be an integer"):
@@ -168,7 +168,7 @@ def test_an_option_that_cannot_work_is_refused_when_the_executor_is_made(
 @pytest.mark.parametrize("options", RIGHT, ids=without_addresses)
 def test_an_option_that_works_is_taken(store: cc.Store, options: dict[str, object]) -> None:
     """Guarantee 15.1."""
-    assert kinds(asyncio.run(played(executor(store, **options), "demo")))[-1] == "turn-finish"
+    assert kinds(run_turn(executor(store, **options)))[-1] == "turn-finish"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_a_turn_is_followed_like_a_run(store: cc.Store) -> None:
     """Guarantee 11.9: `start` and `resume` give a handle whose events can be read in a loop."""
 
     async def followed() -> list[AnyEvent]:
-        agent = executor(store, Say(text="one"), Say(text="two"))
+        agent = executor(store, says("one"), says("two"))
         first = [event async for event in agent.start("demo", "hello")]
         await agent.follow_up("demo", "again")
         return [*first, *[event async for event in agent.resume("demo")]]
@@ -220,7 +220,7 @@ def test_the_result_is_that_of_the_turn_which_was_started(store: cc.Store) -> No
     """Guarantee 11.9: the results of following turns are available too."""
 
     async def started() -> tuple[cc.TurnResult, Sequence[cc.TurnResult]]:
-        agent = executor(store, Say(text="one"), Say(text="two"))
+        agent = executor(store, says("one"), says("two"))
         await agent.follow_up("demo", "and then?")
         turn = agent.start("demo", "hello")
         return await turn.wait(), turn.results
@@ -298,7 +298,7 @@ def test_a_running_tool_is_never_reported_as_not_run(store: cc.Store, how: str) 
 
         calls = (call(1, "write", name="a"), call(2, "then", name="b"))
         tools = [cc.tool(write, parallel=False), cc.tool(write, name="then", parallel=False)]
-        agent = executor(store, Say(calls=calls), tools=tools, limits=cc.Limits(seconds=seconds))
+        agent = executor(store, says(*calls), tools=tools, limits=cc.Limits(seconds=seconds))
         turn = agent.start(conversation, "write")
         if seconds is None:
             await begun.wait()
@@ -335,9 +335,7 @@ def test_a_tool_that_waits_for_a_yes_has_not_run(store: cc.Store) -> None:
         return True
 
     async def ended() -> None:
-        turn = executor(store, Say(calls=(call(1),)), tools=[cc.tool(add, approval=True)], approve=approve).start(
-            "demo", "add"
-        )
+        turn = executor(store, says(call(1)), tools=[cc.tool(add, approval=True)], approve=approve).start("demo", "add")
         await asked.wait()
         turn.cancel()
         await turn.wait()
@@ -360,7 +358,7 @@ def test_an_id_that_is_used_twice_is_one_tool_that_ran_and_one_that_runs(store: 
         return "written"
 
     async def ended() -> None:
-        turn = executor(store, Say(calls=(("c1", "write", {}), ("c1", "write", {}))), tools=[write]).start("demo", "go")
+        turn = executor(store, says(call(1, "write"), call(1, "write")), tools=[write]).start("demo", "go")
         await second.wait()
         turn.cancel()
         await turn.wait()
@@ -377,7 +375,7 @@ def test_an_id_that_is_used_twice_is_one_tool_that_ran_and_one_that_runs(store: 
 def test_output_just_before_a_broken_stream_is_published(store: cc.Store) -> None:
     """Guarantee 11.11: the text that is kept is the text that people have seen."""
     with pytest.raises(cc.errors.ProviderFailed):
-        asyncio.run(played(executor(store, Say(text="one two three", broken=4)), "demo"))
+        run_turn(executor(store, says("one two three", broken=4)))
     events = store.events("demo")
     (kept,) = [message for message in store.load("demo") if message.role == "assistant"]
     told = [event for event in events if isinstance(event, TextDelta)]
@@ -390,7 +388,7 @@ def test_input_that_cannot_fit_does_not_block_what_comes_after_it(store: cc.Stor
     """Guarantee 7.3: it is stored, the turn fails and says the way out; the next input is answered, and a line says
     so.
     """
-    scripted = Scripted([Say(text="hello")])
+    scripted = Scripted(says("hello"))
     agent = cc.AgentExecutor(store, cc.provider(SONNET, window=4_000, output=500), endpoint=scripted)
 
     async def asked(text: str) -> cc.TurnResult:

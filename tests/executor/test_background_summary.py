@@ -11,11 +11,10 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.compiler.compaction import LIVE_REQUEST, CompactionSteps, SummarizerInput
-from contextc.errors import ProviderFailed
 from contextc.events import CompactionFinished, StepStart, TurnFinish
 from contextc.executor.summaries import SUMMARY_INSTRUCTIONS, BackgroundSummaries, summarize
 from contextc.providers.client import Endpoint, ProviderCall
-from tests.executor.scripted_provider import SONNET, Say, played
+from tests.executor.scripted_provider import SONNET, Say, Scripted, fails, played, says
 
 SUMMARY = "Things were written down."
 LIVE, SEPARATE = encode(LIVE_REQUEST)[1:-1], encode(SUMMARY_INSTRUCTIONS.partition("\n")[0])[1:-1]
@@ -39,18 +38,18 @@ class Writer(Endpoint):
             self.asked.set()
             if self.failures:
                 self.failures -= 1
-                raise ProviderFailed("anthropic", "quota", "no credit left")
+                raise fails("quota", "no credit left")
             await self.may_answer.wait()
-            reply = Say(text=SUMMARY, input=7, output=3)
+            reply = says(SUMMARY, input=7, output=3)
         else:
             self.bodies.append(call.body)
             if self.release(len(self.bodies)):
                 self.may_answer.set()
             number = len(self.bodies)
-            reply = Say(text="Done.", input=0)
+            reply = says("Done.", input=0)
             if number <= self.steps:
-                reply = Say(text=f"Now thing {number}. " + "word " * 350, input=0, output=360)
-                reply = Say(text=reply.text, calls=((f"c{number}", "note", {"n": number}),), input=0, output=360)
+                reply = says(f"Now thing {number}. " + "word " * 350, input=0, output=360)
+                reply = says(reply.text, (f"c{number}", "note", {"n": number}), input=0, output=360)
         for event in reply.events():
             yield event
 
@@ -233,19 +232,18 @@ async def test_a_summary_that_ends_while_another_process_runs_its_turn_is_counte
     provider, suspend = cc.provider(SONNET, window=12_000, output=2_000), cc.executor.Suspend()
     line, tools = Writer(full, lambda _: False), [cc.tool(note, approval=True)]
 
-    class Resumed(Endpoint):
-        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-            line.may_answer.set()
-            await asks.config.background.wait("demo")
-            for event in Say(text="Done.", input=0, output=1).events():
-                yield event
+    async def answer(_: JSONObject) -> Say:
+        line.may_answer.set()
+        await asks.config.background.wait("demo")
+        return says("Done.", input=0, output=1)
 
     asks = cc.AgentExecutor(store, provider, tools=tools, endpoint=line, approve=suspend)
 
     await played(agent(store, Writer(full - 3), None), "demo", "write")
     assert (await asks.start("demo", "go on").wait()).finish == "waiting"
     store.answer_approval(store.approvals("demo")[0].id, True)
-    resumes = cc.AgentExecutor(store, provider, tools=tools, endpoint=Resumed(), approve=suspend, summarize_at=None)
+    resumed = Scripted(answer)
+    resumes = cc.AgentExecutor(store, provider, tools=tools, endpoint=resumed, approve=suspend, summarize_at=None)
     assert (await resumes.resume("demo").wait()).finish == "stop"
     turn = store.turns("demo")[-1]
     assert turn.usage is not None

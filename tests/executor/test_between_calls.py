@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 
@@ -18,14 +17,10 @@ from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, TurnFinish
 from contextc.messages import Message, ToolCall
 from contextc.providers.client import ProviderCall
+from tests.executor.scripted_provider import run_turn
 from tests.executor.scripted_tool_provider import agent, answered, asked, ended, said, used
 
 PIXEL = b"\x89PNG\r\n\x1a\n"
-
-
-async def told(executor: cc.AgentExecutor, text: str = "Go.") -> list[AnyEvent]:
-    async with aclosing(executor.run("demo", text)) as events:
-        return [event async for event in events]
 
 
 def finish(events: list[AnyEvent]) -> str:
@@ -101,7 +96,7 @@ def test_a_message_is_stored_where_the_model_reads_it_and_sent_again_only_if_it_
     """Guarantees 9.2, 11.1: the next request has what the session does not have, and nothing else."""
     model = Model(3, gets=gets)
     executor, program = agent(store, model, triggers=[after(2)])
-    events = asyncio.run(told(executor))
+    events = run_turn(executor, "Go.")
     assert finish(events) == "stop"
     assert shape(store) == [
         "user Go.",
@@ -118,7 +113,7 @@ def test_a_message_is_stored_where_the_model_reads_it_and_sent_again_only_if_it_
     texts = "\n".join(sent(executor, store))
     assert texts.count("Warning: 2 calls.") == (0 if gets else 1)
     assert "Call" not in texts
-    assert finish(asyncio.run(told(executor, "More."))) == "stop"
+    assert finish(run_turn(executor, "More.")) == "stop"
     assert program.calls[1].session, "the session goes on"
 
 
@@ -140,7 +135,7 @@ def test_a_failed_reply_leaves_everything_for_the_next_request(store: cc.Store) 
 def test_nothing_is_added_while_a_call_is_open(store: cc.Store) -> None:
     """Guarantee 5.1: a message never comes between a call and its result."""
     executor, _ = agent(store, Model(1, answers=False), triggers=[after(1)])
-    asyncio.run(told(executor))
+    run_turn(executor, "Go.")
     assert not [message for message in store.load("demo") if message.role == "system"]
 
 
@@ -151,7 +146,7 @@ def test_steering_is_read_before_the_next_call(store: cc.Store) -> None:
     executor, program = agent(store, model)
     image = cc.user(["See:", cc.Media(mime_type="image/png", data=PIXEL)])
     model.meanwhile = [partial(executor.steer, "demo", each) for each in ("Mind the tests.", image)]
-    asyncio.run(told(executor))
+    run_turn(executor, "Go.")
     assert model.read == [("user", "Mind the tests.")]
     assert len(program.calls) == 2
     assert b"image/png" in program.calls[1].body
@@ -163,7 +158,7 @@ def test_a_second_person_is_named_within_a_reply_and_after_it(store: cc.Store) -
     model = Model(1)
     executor, _ = agent(store, model)
     model.meanwhile = [partial(executor.steer, "demo", cc.user("Hurry.", author="bob"))]
-    asyncio.run(told(executor))
+    run_turn(executor, "Go.")
     assert model.read == [("user", "[@bob] Hurry.")]
     store.append("demo", cc.user("Stay calm.", author="ann"))
     assert "[@ann] Stay calm." in executor.compiler.compile("demo").body.decode()
@@ -182,20 +177,20 @@ def test_a_limit_holds_within_a_reply(store: cc.Store, limits: cc.Limits, expect
     """Guarantee 11.2: the turn ends with the finish reason of the limit, and the next one goes on."""
     model = Model(3)
     executor, _ = agent(store, model, limits=limits)
-    events = asyncio.run(told(executor))
+    events = run_turn(executor, "Go.")
     assert finish(events) == expected
     (turn,) = store.turns("demo")
     assert turn.tool_calls == calls
     assert bool(model.ended) == (expected != "stop")
     model.calls = 0
-    assert finish(asyncio.run(told(executor, "And?"))) == "stop"
+    assert finish(run_turn(executor, "And?")) == "stop"
 
 
 def test_a_trigger_can_end_the_turn_within_a_reply(store: cc.Store) -> None:
     """Guarantee 11.5: its message is the next request's, because the model makes no other call."""
     model = Model(9)
     executor, _ = agent(store, model, triggers=[after(2, stop="enough")])
-    assert finish(asyncio.run(told(executor))) == "enough"
+    assert finish(run_turn(executor, "Go.")) == "enough"
     assert model.read == []
     assert "\n".join(sent(executor, store)).count("Warning: 2 calls.") == 1
 
@@ -234,7 +229,7 @@ def test_a_turn_that_a_trigger_ended_within_a_reply_is_continued_with_its_messag
     """Guarantee 11.5: nothing stands between the message and the next request."""
     model = Model(9)
     executor, program = agent(store, model, triggers=[after(2, stop="enough")])
-    asyncio.run(told(executor))
+    run_turn(executor, "Go.")
     assert shape(store)[-1] == "system Warning: 2 calls."
 
     async def work() -> str:
@@ -261,7 +256,7 @@ def test_a_limit_holds_for_a_client_that_does_not_ask_before_its_calls(store: cc
         yield ended()
 
     executor, _ = agent(store, script, limits=cc.Limits(tool_calls=2))
-    assert finish(asyncio.run(told(executor))) == "max_tool_calls"
+    assert finish(run_turn(executor, "Go.")) == "max_tool_calls"
     assert made == ["call_1", "call_2"]
 
 
@@ -284,7 +279,7 @@ def test_a_client_may_deliver_without_a_coroutine_and_name_an_unknown_call(
         yield ended()
 
     executor, _ = agent(store, script, triggers=[after(1)])
-    assert finish(asyncio.run(told(executor))) == "stop"
+    assert finish(run_turn(executor, "Go.")) == "stop"
     assert got == ["Warning: 1 calls."]
     assert "nope" in caplog.text
 
@@ -298,7 +293,7 @@ def test_a_request_to_stop_ends_the_turn_between_two_calls(store: cc.Store) -> N
         await asyncio.to_thread(store.stop_turn, "demo")
 
     model.meanwhile = [stop]
-    assert finish(asyncio.run(told(executor))) == "stopped"
+    assert finish(run_turn(executor, "Go.")) == "stopped"
     assert store.turns("demo")[0].tool_calls < 9
     assert not [message for message in store.load("demo") if message.text == "Done."]
 
@@ -359,4 +354,4 @@ def test_a_process_that_is_killed_before_a_delivery_loses_and_doubles_nothing(tm
         executor, _ = agent(store, Model(0), triggers=[after(1)])
         texts = "\n".join(sent(executor, store))
         assert [texts.count(each) for each in ("Go.", "Mind the tests.", "Call 0.", "Warning: 1 calls.")] == [1] * 4
-        assert finish(asyncio.run(told(executor, "More."))) == "stop"
+        assert finish(run_turn(executor, "More.")) == "stop"

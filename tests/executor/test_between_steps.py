@@ -12,13 +12,13 @@ from contextc._json import JSONObject, decode
 from contextc.events import AnyEvent, SystemMessageCreated, TriggerFailed, TurnFinish, UserNoticeCreated
 from contextc.messages import UserNotice
 from contextc.triggers import FunctionTrigger, TriggerContext, trigger
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, run_turn, says
 from tests.full_disk_sqlite import full_disk
 
 
 def steps(count: int, *, last: str = "Done.") -> Scripted:
     """A model that makes different calls, and then answers."""
-    return Scripted([*[Say(calls=(call(number, a=number, b=1),)) for number in range(1, count + 1)], Say(text=last)])
+    return Scripted(*[says(call(number, a=number, b=1)) for number in range(1, count + 1)], says(last))
 
 
 def said(events: list[AnyEvent]) -> list[tuple[str, int]]:
@@ -45,9 +45,9 @@ def test_triggers_are_asked_at_session_start_and_before_every_step(store: cc.Sto
     heard: list[tuple[str, int]] = []
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[listener(heard)], endpoint=steps(2))
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[listener(heard)], endpoint=steps(0))
-    asyncio.run(played(executor, "demo", "again"))
+    run_turn(executor, "again")
 
     assert heard == [("session_start", 1), *[("before_step", step) for step in (1, 2, 3, 1)]]
 
@@ -58,7 +58,7 @@ def test_open_todos_are_listed_at_session_start(store: cc.Store) -> None:
     provider = steps(1)
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=cc.default_triggers(), endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert said(events) == [("todos_at_start", 0)]
     assert [body.count(b"this session begins with work left") for body in provider.bodies] == [1, 1]
@@ -74,7 +74,7 @@ def test_a_session_begins_after_the_gap_that_is_set(
     heard: list[tuple[str, int]] = []
     for _ in range(2):
         executor = cc.AgentExecutor(store, SONNET, triggers=[listener(heard)], endpoint=steps(0), session_gap=gap)
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
         clock[0] += 600_000
 
     assert [when for when, _ in heard].count("session_start") == sessions
@@ -95,10 +95,10 @@ def test_every_moment_has_todos_usage_limits_and_the_last_results(store: cc.Stor
         seen.append(moment)
 
     store.add_todo("demo", "write the tests")
-    script = [*[Say(calls=(call(number, a=number, b=1),), input=0) for number in (1, 2)], Say(text="Done.", input=0)]
+    script = [*[says(call(number, a=number, b=1), input=0) for number in (1, 2)], says("Done.", input=0)]
     limits = cc.Limits(steps=9, cost=5.0)
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[look], endpoint=Scripted(script), limits=limits)
-    asyncio.run(played(executor, "demo"))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[look], endpoint=Scripted(*script), limits=limits)
+    run_turn(executor)
 
     assert [(each.when, each.step) for each in seen] == [
         ("session_start", 1),
@@ -123,7 +123,7 @@ def test_an_unchanged_text_is_sent_once(store: cc.Store) -> None:
 
     provider = steps(4)
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[always], endpoint=provider)
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert [body.count(b"Keep to the plan.") for body in provider.bodies] == [1] * 5
 
@@ -144,7 +144,7 @@ def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
         store, SONNET, triggers=[share], endpoint=provider, budget=4_000, summarize=None, system_prompt="Short."
     )
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert shares[0] > 1.5
     assert len(provider.requests[0]["messages"]) < 60
@@ -161,20 +161,20 @@ def test_a_compaction_resets_the_levels(store: cc.Store) -> None:
     def asks(request: JSONObject) -> Say:
         done = sum(step.state == "finished" for step in store.steps("demo"))
         if done == 60:
-            return Say(text="Done.", input=0)
-        return Say(calls=(call(done, "note", text=f"{done}: " + "word " * 200),), input=0, output=260)
+            return says("Done.", input=0)
+        return says(call(done, "note", text=f"{done}: " + "word " * 200), input=0, output=260)
 
     executor = cc.AgentExecutor(
         store,
         SONNET,
         tools=[note],
         triggers=[*cc.default_triggers(), listener(heard)],
-        endpoint=Scripted([asks]),
+        endpoint=Scripted(asks),
         budget=6_000,
         summarize=lambda messages, previous: "They read on.",
     )
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     compactions = kinds(events).count("compaction")
     assert compactions >= 2
@@ -203,7 +203,7 @@ def test_a_failing_trigger_is_logged_and_stops_no_other(store: cc.Store, caplog:
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[broken, broken_hint, sound], endpoint=provider)
 
     with caplog.at_level(logging.WARNING, logger="contextc.executor"):
-        events = asyncio.run(played(executor, "demo"))
+        events = run_turn(executor)
 
     assert said(events) == [("sound", 0)]
     assert isinstance(events[-1], TurnFinish)
@@ -230,7 +230,7 @@ def test_a_trigger_of_ones_own_is_five_lines(store: cc.Store) -> None:
     provider = steps(4)
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[third_step], endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert said(events) == [("third_step", 3)]
     message = next(message for message in store.load("demo") if message.role == "system")
@@ -251,9 +251,9 @@ def test_a_cooldown_in_steps_counts_steps(store: cc.Store) -> None:
         return f"Before step {moment.step}."
 
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[often], endpoint=steps(5))
-    first = asyncio.run(played(executor, "demo"))
+    first = run_turn(executor)
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[often], endpoint=steps(3))
-    second = asyncio.run(played(executor, "demo", "more"))
+    second = run_turn(executor, "more")
 
     assert [text(event) for event in first if isinstance(event, SystemMessageCreated)] == [
         "Before step 1.",
@@ -277,11 +277,11 @@ def test_trigger_state_without_a_message_is_stored_with_the_step(store: cc.Store
         return None, {"asked": state.get("asked", 0) + 1}
 
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[counts], endpoint=steps(3))
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
     assert states(store)["counter"]["state"] == {"asked": 4}
 
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[counts], endpoint=steps(0))
-    asyncio.run(played(executor, "demo", "again"))
+    run_turn(executor, "again")
     assert states(store)["counter"]["state"] == {"asked": 5}
 
 
@@ -297,7 +297,7 @@ def test_trigger_messages_and_states_are_stored_together(tmp_path: Path) -> None
         provider = steps(0)
         executor = cc.AgentExecutor(store, SONNET, triggers=[long], endpoint=provider, lease_seconds=0.2)
         with full_disk(store, pages=12), pytest.raises(cc.errors.StoreFull):
-            asyncio.run(played(executor, "demo", None))
+            run_turn(executor, None)
         assert provider.bodies == []
         assert [message.role for message in store.load("demo")] == ["user"]
         assert states(store) == {}
@@ -313,10 +313,10 @@ async def waited(executor: cc.AgentExecutor) -> None:
 
 def test_no_progress_is_corrected_and_then_ends_the_turn(store: cc.Store) -> None:
     """Guarantee 11.5: the same calls with the same results: twice a correction, four times the end."""
-    provider = Scripted([lambda request: Say(calls=(call(len(request["messages"]), a=1, b=1),))])
+    provider = Scripted(lambda request: says(call(len(request["messages"]), a=1, b=1)))
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=cc.default_triggers(), endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert isinstance(events[-1], TurnFinish)
     assert events[-1].finish == "no_progress"
@@ -334,12 +334,11 @@ def test_hints_are_never_sent_to_a_model(store: cc.Store) -> None:
         return "Tool calls go well." if moment.step == 2 else None
 
     provider = Scripted(
-        [Say(calls=tuple(call(f"{step}x{each}", a=step, b=each) for each in range(4))) for step in range(6)]
-        + [Say(text="Done.")]
+        *[says(*[call(f"{step}x{each}", a=step, b=each) for each in range(4)]) for step in range(6)] + [says("Done.")]
     )
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[*cc.default_triggers(), fyi], endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     hints = [event for event in events if isinstance(event, UserNoticeCreated)]
     assert [(event.trigger, event.step) for event in hints] == [("fyi", 2), ("call_count", 3), ("call_count", 5)]
@@ -364,9 +363,9 @@ def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
 
     mine, other = steps(1), steps(0)
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[private], endpoint=mine, agent="planner")
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
     second = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[private], endpoint=other, agent="coder")
-    asyncio.run(played(second, "demo", "and you?"))
+    run_turn(second, "and you?")
 
     assert [body.count(b"Only planner is told.") for body in (*mine.bodies, *other.bodies)] == [1, 1, 0]
     assert other.bodies[0].count(b"Only coder is told.") == 1
@@ -375,11 +374,11 @@ def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
 @pytest.mark.parametrize(("cuts", "finish", "requests"), [(1, "stop", 2), (2, "stop", 3), (5, "length", 3)])
 def test_a_reply_that_was_cut_off_is_continued_twice(store: cc.Store, cuts: int, finish: str, requests: int) -> None:
     """Guarantee 11.5: truncated output is reported to the model, which continues; at most twice in a row."""
-    script = [Say(text=f"part {number}", finish="max_tokens") for number in range(cuts)]
-    provider = Scripted([*script, Say(text="the end")])
+    script = [says(f"part {number}", finish="max_tokens") for number in range(cuts)]
+    provider = Scripted(*script, says("the end"))
     executor = cc.AgentExecutor(store, SONNET, triggers=cc.default_triggers(), endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert isinstance(events[-1], TurnFinish)
     assert events[-1].finish == finish

@@ -1,7 +1,7 @@
 """User callbacks in a turn: whatever they raise or return, the turn ends and releases its conversation."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,8 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import CompactionFinished
-from contextc.providers.client import Endpoint, ProviderCall
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, run_turn, says
 
 
 class Stop(BaseException):
@@ -40,21 +39,12 @@ def gives(value: object) -> Callable[..., Any]:
     return give
 
 
-class Failing(Endpoint):
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-
-    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        raise self.error
-        yield {}
-
-
 def is_free(store: cc.Store) -> bool:
     """Whether another turn can begin at once, and nothing is renewed for one that is over."""
     assert not store._renewals  # pyright: ignore[reportPrivateUsage]
     assert store.turns("demo")[-1].state == "finished"
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="well")]))
-    return kinds(asyncio.run(played(executor, "demo", "and now?")))[-1] == "turn-finish"
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("well")))
+    return kinds(run_turn(executor, "and now?"))[-1] == "turn-finish"
 
 
 NO_EXCEPTIONS = (Stop("no"), SystemExit(3), GeneratorExit(), KeyboardInterrupt())
@@ -70,10 +60,10 @@ def test_a_tool_that_raises_a_base_exception_is_an_error_result(
 ) -> None:
     """The model reads what happened, and the turn goes on. Else the task of the turn would die and keep its lease."""
     tool = cc.tool(cc.Tool(name="fail"), (raises_async if on_loop else raises)(error))
-    script = [Say(calls=(("c1", "fail", {}),)), Say(text="I see")]
-    executor = cc.AgentExecutor(store, SONNET, tools=[tool], endpoint=Scripted(script))
+    script = [says(call(1, "fail")), says("I see")]
+    executor = cc.AgentExecutor(store, SONNET, tools=[tool], endpoint=Scripted(*script))
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     result = next(part for message in store.load("demo") for part in message.tool_results)
     assert (result.is_error, result.text.partition(":")[0]) == (True, type(error).__name__)
@@ -86,7 +76,7 @@ OPTIONS: dict[str, Callable[[BaseException], dict[str, Any]]] = {
     "on_prepare_messages": lambda error: {"on_prepare_messages": raises(error)},
     "should_continue": lambda error: {"should_continue": raises(error)},
     "fragment": lambda error: {"fragments": [cc.PromptFragment("f", raises(error))]},
-    "endpoint": lambda error: {"endpoint": Failing(error)},
+    "endpoint": lambda error: {"endpoint": Scripted(error)},
 }
 
 
@@ -94,7 +84,7 @@ OPTIONS: dict[str, Callable[[BaseException], dict[str, Any]]] = {
 def test_a_base_exception_ends_the_turn_with_an_error_and_frees_the_conversation(store: cc.Store, where: str) -> None:
     """The end of the turn is written, its lease is given back, and the event loop goes on for all other turns."""
     options: dict[str, Any] = {
-        "endpoint": Scripted([Say(calls=(call(1),)), Say(text="never")]),
+        "endpoint": Scripted(says(call(1)), says("never")),
         **OPTIONS[where](Stop("no")),
     }
     executor = cc.AgentExecutor(store, SONNET, tools=[cc.tool(add, approval=True)], **options)
@@ -116,13 +106,13 @@ def test_what_ends_the_process_ends_it_after_the_turn_is_closed(
 ) -> None:
     """A user's Ctrl-C still stops the program, and leaves no conversation locked."""
     options: dict[str, Any] = {
-        "endpoint": Scripted([Say(calls=(call(1),)), Say(text="never")]),
+        "endpoint": Scripted(says(call(1)), says("never")),
         **OPTIONS[where](error),
     }
     executor = cc.AgentExecutor(store, SONNET, tools=[add], **options)
 
     with pytest.raises(type(error)):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
 
     assert is_free(store)
 
@@ -134,21 +124,21 @@ def test_a_trigger_that_raises_a_base_exception_stops_nothing(store: cc.Store) -
         def check(self, moment: cc.TriggerContext, state: JSONObject) -> Any:
             raise Stop("no")
 
-    executor = cc.AgentExecutor(store, SONNET, triggers=[Odd(name="odd")], endpoint=Scripted([Say(text="well")]))
+    executor = cc.AgentExecutor(store, SONNET, triggers=[Odd(name="odd")], endpoint=Scripted(says("well")))
 
-    assert kinds(asyncio.run(played(executor, "demo")))[-1] == "turn-finish"
+    assert kinds(run_turn(executor))[-1] == "turn-finish"
     assert store.turns("demo")[-1].finish == "stop"
 
 
 @pytest.mark.parametrize("value", ["\ud83d", 10**5_000, object()], ids=["surrogate", "huge", "object"])
 def test_a_request_that_is_not_json_is_refused_with_its_cause(store: cc.Store, value: object) -> None:
     """The error names the callback that returned it, and is one of ours."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]), on_prepare_messages=gives({"messages": value}))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(), on_prepare_messages=gives({"messages": value}))
 
     with pytest.raises(
         cc.errors.InvalidInput, match="on_prepare_messages: the returned request cannot be encoded as JSON: "
     ):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
     assert is_free(store)
 
 
@@ -156,14 +146,13 @@ def test_the_lease_of_a_turn_without_an_event_loop_is_not_renewed(store: cc.Stor
     """The lease of a turn ends at its time when the task is thrown away: else its conversation is locked forever."""
     begun = asyncio.Event()
 
-    class Hanging(Endpoint):
-        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-            begun.set()
-            await asyncio.Event().wait()
-            yield {}
+    async def hang(_: JSONObject) -> Say:
+        begun.set()
+        await asyncio.Event().wait()
+        return says("never")
 
     loop = asyncio.new_event_loop()
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Hanging())
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(hang))
 
     async def main() -> Any:
         turn = executor.start("demo", "go")
@@ -188,9 +177,9 @@ def compacted(store: cc.Store, summarize: Any) -> CompactionFinished:
     history = [each for _ in range(6) for each in (cc.user("hello world " * 60), cc.assistant("fine thanks " * 60))]
     store.extend("demo", history)
     executor = cc.AgentExecutor(
-        store, SONNET, summarize=summarize, endpoint=Scripted([Say(text="well", input=0)]), budget=1_500
+        store, SONNET, summarize=summarize, endpoint=Scripted(says("well", input=0)), budget=1_500
     )
-    events = asyncio.run(played(executor, "demo", "now?"))
+    events = run_turn(executor, "now?")
     assert store.turns("demo")[-1].finish == "stop"
     return next(event for event in events if isinstance(event, CompactionFinished))
 

@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc.executor.turn_store import TurnStore
 from tests.executor.approval_shop import DONE, PATIENCE, PAYS, Shop
-from tests.executor.scripted_provider import SONNET, Say, Scripted, kinds, played
+from tests.executor.scripted_provider import SONNET, Scripted, call, kinds, run_turn, says
 
 
 def test_a_running_turn_is_cancelled_by_a_row(store: cc.Store) -> None:
@@ -21,7 +21,7 @@ def test_a_running_turn_is_cancelled_by_a_row(store: cc.Store) -> None:
         return "never"
 
     async def run() -> cc.TurnResult:
-        script = Scripted([Say(calls=(("c1", "work", {}),))])
+        script = Scripted(says(call(1, "work")))
         turn = cc.AgentExecutor(store, SONNET, tools=[work], endpoint=script).start("demo", "Go.")
         await started.wait()
         assert store.cancel_turn("demo", who="ann").turn == 1
@@ -42,9 +42,9 @@ def test_a_turn_is_stopped_after_its_step(store: cc.Store) -> None:
         store.enqueue("demo", cc.user("And then?"))
         return "stopping"
 
-    script = Scripted([Say(calls=(("c1", "stop", {}),)), DONE])
+    script = Scripted(says(call(1, "stop")), DONE)
     agent = cc.AgentExecutor(store, SONNET, tools=[stop], endpoint=script)
-    told = asyncio.run(played(agent, "demo", "Go."))
+    told = run_turn(agent, "Go.")
     assert kinds(told)[-1] == "turn-finish"
     assert [(turn.finish, turn.steps) for turn in store.turns("demo")] == [("stopped", 1)]
     assert [result.text for message in store.load("demo") for result in message.tool_results] == ["stopping"]

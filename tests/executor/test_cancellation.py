@@ -10,15 +10,15 @@ import pytest
 import contextc as cc
 from contextc.errors import ContextcError, StoreFull
 from contextc.events import TextDelta, TurnFinish, TurnInterrupted
-from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds, played
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Scripted, add, call, kinds, run_turn, says
 from tests.full_disk_sqlite import full_disk
 
 ATTEMPTS = 40
 
 
 def script() -> Scripted:
-    said = [Say(text="Let me add.", calls=(call(number, a=number, b=1), call(f"{number}b"))) for number in range(2)]
-    return Scripted([*said, Say(text="It is done.", pause=0.002)])
+    said = [says("Let me add.", call(number, a=number, b=1), call(f"{number}b")) for number in range(2)]
+    return Scripted(*said, says("It is done.", pause=0.002))
 
 
 def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
@@ -49,13 +49,13 @@ def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
         own = [message for message in messages if message.turn == turn.number]
         asked = [each.id for message in own for each in message.tool_calls]
         assert sorted(asked) == sorted(each.call_id for message in own for each in message.tool_results)
-    asyncio.run(played(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script()), "demo", "at last"))
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script()), "at last")
     assert store.load("demo")[-1].text == "It is done."
 
 
 def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
     """Guarantee 11.10: repeated cancellation still returns the result."""
-    provider = Scripted([Say(text="one two three four five six", silent=FIRST_WORD)])
+    provider = Scripted(says("one two three four five six", silent=FIRST_WORD))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def cancels() -> cc.TurnResult:
@@ -75,7 +75,7 @@ def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
 
 def test_a_waiting_turn_can_be_cancelled(store: cc.Store) -> None:
     """Guarantee 3.2: at once, and it leaves no lease behind."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Mine.")]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Mine.")))
 
     async def cancels() -> cc.TurnResult:
         with store.lease("demo"):
@@ -88,13 +88,13 @@ def test_a_waiting_turn_can_be_cancelled(store: cc.Store) -> None:
 
     assert asyncio.run(cancels()).finish == "cancelled"
     assert store.load("demo") == []
-    asyncio.run(played(executor, "demo", "now"))
+    run_turn(executor, "now")
     assert [message.text for message in store.load("demo")] == ["now", "Mine."]
 
 
 def test_a_program_that_ends_leaves_a_turn_that_was_cancelled(store: cc.Store) -> None:
     """Guarantee 11.10: `asyncio.run` cancels what still runs."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="one two three four", silent=FIRST_WORD)]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("one two three four", silent=FIRST_WORD)))
 
     async def leaves() -> None:
         executor.start("demo", "count")
@@ -118,7 +118,7 @@ def test_a_store_closed_during_a_turn_reports_an_interruption(tmp_path: Path) ->
         go_on.wait(60)
         return "waited"
 
-    executor = cc.AgentExecutor(store, SONNET, tools=[waits], endpoint=Scripted([Say(calls=(("c1", "waits", {}),))]))
+    executor = cc.AgentExecutor(store, SONNET, tools=[waits], endpoint=Scripted(says(call(1, "waits"))))
 
     async def closes() -> cc.TurnResult:
         turn = executor.start("demo", "go")
@@ -131,7 +131,7 @@ def test_a_store_closed_during_a_turn_reports_an_interruption(tmp_path: Path) ->
     with cc.open_store(address) as again:
         assert [turn.state for turn in again.turns("demo")] == ["interrupted"]
         assert isinstance(again.events("demo")[-1], TurnInterrupted)
-        executor = cc.AgentExecutor(again, SONNET, tools=[waits], endpoint=Scripted([Say(text="I see.")]))
+        executor = cc.AgentExecutor(again, SONNET, tools=[waits], endpoint=Scripted(says("I see.")))
 
         async def resumes() -> cc.TurnResult:
             return await executor.resume("demo").wait()
@@ -151,11 +151,11 @@ def test_a_disk_that_is_full_ends_the_turn_with_an_error_and_is_got_over(tmp_pat
             disk.enter_context(full_disk(store, pages=0))
             return "word " * 50_000
 
-        provider = Scripted([Say(calls=(("c1", "fill", {}),)), Say(text="There is room again.")])
+        provider = Scripted(says(call(1, "fill")), says("There is room again."))
         executor = cc.AgentExecutor(store, SONNET, tools=[fill], endpoint=provider, lease_seconds=0.5)
 
         with pytest.raises(StoreFull):
-            asyncio.run(played(executor, "demo", "go"))
+            run_turn(executor, "go")
         disk.close()
         asyncio.run(waited(executor))
 

@@ -13,16 +13,16 @@ from contextc.executor.agent_config import add_definitions
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message
 from contextc.tools.definitions import Tool
-from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, add, taken_over
+from tests.executor.scripted_provider import SONNET, Line, Scripted, add, call, says, taken_over
 
 PICK = Tool(name="pick", description="Pick a color.", parameters={"type": "object", "properties": {}})
 OWN = Tool(name="add", description="Another one.", parameters={"type": "object", "properties": {}})
-ASKS = Say(calls=(("c1", "pick", {}), ("c2", "add", {"a": 1, "b": 2}), ("c3", "pick", {}), ("c4", "pick", {})))
+ASKS = says(call(1, "pick"), call(2, a=1, b=2), call(3, "pick"), call(4, "pick"))
 INPUT = add_definitions(cc.user("Pick."), [PICK, OWN])
 
 
 def agent(store: cc.Store, *script: Line, **options: Any) -> tuple[cc.AgentExecutor, Scripted]:
-    endpoint = Scripted(script)
+    endpoint = Scripted(*script)
     return cc.AgentExecutor(store, SONNET, tools=[add], endpoint=endpoint, **options), endpoint
 
 
@@ -58,7 +58,7 @@ def test_the_client_runs_its_tools_and_any_executor_goes_on(store: cc.Store) -> 
     store.answer_approval(one.id, True, result="blue")
     store.answer_approval(two.id, True, result="no paint", failed=True)
     store.answer_approval(three.id, False, reason="enough")
-    second, endpoint = agent(store, Say(text="Blue."))
+    second, endpoint = agent(store, says("Blue."))
     assert run(second).finish == "stop"
     assert results(store)[1:] == [
         ("c1", "blue", False),
@@ -70,7 +70,7 @@ def test_the_client_runs_its_tools_and_any_executor_goes_on(store: cc.Store) -> 
 
 
 def test_a_turn_of_another_input_does_not_have_them(store: cc.Store) -> None:
-    executor, endpoint = agent(store, Say(text="Hi."), Say(text="Bye."))
+    executor, endpoint = agent(store, says("Hi."), says("Bye."))
     run(executor, INPUT)
     run(executor, "And now?")
     assert offered(endpoint) == [["add", "pick"], ["add"]]
@@ -82,7 +82,7 @@ def test_an_agent_with_a_callback_does_not_get_them(store: cc.Store) -> None:
     def approve(*_: object) -> bool:
         return True
 
-    executor, endpoint = agent(store, Say(text="Hi."), approve=approve)
+    executor, endpoint = agent(store, says("Hi."), approve=approve)
     run(executor, INPUT)
     assert offered(endpoint) == [["add"]]
 
@@ -91,7 +91,7 @@ def test_a_result_survives_the_process_that_was_about_to_store_it(
     store: cc.Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 18.6: the answer is used in the transaction that stores the result, and only there."""
-    run(agent(store, Say(calls=(("c1", "pick", {}),)))[0], INPUT)
+    run(agent(store, says(call(1, "pick")))[0], INPUT)
     store.answer_approval(store.approvals("demo")[0].id, True, result="blue")
     real: Callable[..., Message] = TurnStore.store_result
 
@@ -103,5 +103,5 @@ def test_a_result_survives_the_process_that_was_about_to_store_it(
         patch.setattr(TurnStore, "store_result", dies)
         assert isinstance(run(agent(store)[0]).error, LeaseLost)
     assert results(store) == []
-    assert run(agent(store, Say(text="Blue."))[0]).finish == "stop"
+    assert run(agent(store, says("Blue."))[0]).finish == "stop"
     assert results(store) == [("c1", "blue", False)]

@@ -20,7 +20,7 @@ from contextc.doctor import scan_store
 from contextc.events import CompactionFinished
 from contextc.store.sqlite import SQLiteStore
 from contextc.store.transaction_engine import Transaction
-from tests.executor.scripted_provider import played
+from tests.executor.scripted_provider import played, run_turn
 from tests.executor.test_background_summary import SUMMARY, Writer, agent
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ PROCESSES.set_forkserver_preload(["tests.executor.scripted_provider", "contextc.
 def fill(address: str | Path) -> None:
     """Begin a conversation whose window is almost full."""
     with cc.open_store(address) as store:
-        asyncio.run(played(agent(store, Writer(FILLING_STEPS), None), "demo", "write"))
+        run_turn(agent(store, Writer(FILLING_STEPS), None), "write")
 
 
 def check_compactions(store: cc.Store, executor: cc.AgentExecutor) -> Counter[int]:

@@ -19,14 +19,14 @@ from contextc.executor.model_call import FIRST_BATCH_SECONDS
 from contextc.executor.turn_store import TurnStore
 from contextc.providers.client import Endpoint, ProviderCall
 from contextc.store.transaction_engine import Result, Transaction
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played
+from tests.executor.scripted_provider import SONNET, Scripted, add, call, kinds, run_turn, says
 
 PROCESSES = multiprocessing.get_context("forkserver")
 
 
 def script(steps: int) -> Scripted:
-    said = [Say(text=f"Step {number}.", calls=(call(number, a=number, b=1),)) for number in range(steps)]
-    return Scripted([*said, Say(text="It is done now.", pause=0.01)])
+    said = [says(f"Step {number}.", call(number, a=number, b=1)) for number in range(steps)]
+    return Scripted(*said, says("It is done now.", pause=0.01))
 
 
 async def until(events: AsyncGenerator[AnyEvent, None], turns: int, *, pause: float = 0.0) -> list[AnyEvent]:
@@ -46,7 +46,7 @@ async def until(events: AsyncGenerator[AnyEvent, None], turns: int, *, pause: fl
 def test_watching_begins_at_any_number_and_goes_on(store: cc.Store, after: int) -> None:
     """Guarantee 12.1: what was before and what is to come, as one."""
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(3))
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(3))
 
     async def watched() -> list[AnyEvent]:
@@ -100,7 +100,7 @@ async def all_of(executor: cc.AgentExecutor, conversation: str) -> list[AnyEvent
 
 def test_an_inbox_that_overflows_is_filled_from_the_store(store: cc.Store) -> None:
     """Guarantee 12.1: a watcher that sleeps through more than it can keep misses nothing."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted())
     count = MAX_INBOX_EVENTS + 700
 
     async def sleeps() -> list[int]:
@@ -144,7 +144,7 @@ def test_a_turn_can_be_followed_late_twice_and_from_several_places(store: cc.Sto
 
 def test_the_last_event_of_a_turn_is_never_missed(store: cc.Store) -> None:
     """Guarantee 12.1."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Yes.")]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")))
 
     async def many() -> list[list[AnyEvent]]:
         return [[event async for event in executor.run("demo", f"turn {number}")] for number in range(40)]
@@ -156,7 +156,7 @@ def test_the_last_event_of_a_turn_is_never_missed(store: cc.Store) -> None:
 
 
 def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) -> None:
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.")]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")))
 
     async def watched() -> list[AnyEvent]:
         watcher = asyncio.create_task(until(executor.watch("new"), 1))
@@ -171,14 +171,14 @@ def run_turns(address: str, count: int) -> None:
     with cc.open_store(address) as store:
         for number in range(count):
             executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4), agent="other")
-            asyncio.run(played(executor, "demo", f"there {number}"))
+            run_turn(executor, f"there {number}")
 
 
 def test_turns_of_another_process_are_seen_between_ones_own(tmp_path: Path) -> None:
     """Guarantee 12.1."""
     address = f"sqlite:///{tmp_path}/shared.db"
     with cc.open_store(address) as store:
-        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted([]))
+        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted())
         child = PROCESSES.Process(target=run_turns, args=(address, 3))
 
         async def watched() -> list[list[AnyEvent]]:
@@ -204,7 +204,7 @@ def test_input_that_waits_is_seen_at_once(store: cc.Store, monkeypatch: pytest.M
     """Guarantee 12.1: also where no turn runs, and without a look into the store."""
     monkeypatch.setattr(event_hub, "POLL_SECONDS", 3_600.0)
     monkeypatch.setattr(event_hub, "CHECK_SECONDS", 3_600.0)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted())
 
     async def watched() -> None:
         async with aclosing(executor.watch("demo")) as events:
@@ -221,7 +221,7 @@ def test_input_that_waits_is_seen_at_once(store: cc.Store, monkeypatch: pytest.M
 
 def test_idle_watchers_share_one_look_into_the_store(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand quiet readers must not keep a core busy: they wait, and one thread looks for all of them."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted())
     names = [f"quiet{number}" for number in range(10)]
     for name in names:
         store.enqueue(name, cc.user("first"))
@@ -270,7 +270,7 @@ class Pausing(Endpoint):
         self.was_heard = False
 
     async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        begin, *words, stop, last, end = Say(text="one two three four").events()
+        begin, *words, stop, last, end = says("one two three four").events()
         for event in (begin, *words[:2]):
             yield event
         with cc.open_store(self.address) as other:

@@ -1,7 +1,7 @@
 """Failures around a turn: they must not lock the conversation, lose text or leave redacted text behind."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,10 @@ from contextc.errors import InvalidMessage, ProviderFailed
 from contextc.events import AnyEvent, ToolProgress, ToolStart, TurnFinish
 from contextc.executor.turn_store import CANCELLED_REASON, INTERRUPTED_RESULT
 from contextc.messages import Media, Message, Text
-from contextc.providers.client import ProviderCall
 from contextc.store.postgres import PostgresStore, StoreConnection
 from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 from contextc.tools import ToolContext, tool
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, taken_over
-from tests.executor.test_undocumented_replies import Raw
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, fails, kinds, run_turn, says, taken_over
 
 SECRET = "xyzzy-4711"
 
@@ -31,12 +29,12 @@ def test_an_error_with_invalid_text_is_stored_and_frees_the_conversation(store: 
     def prepare(request: JSONObject, step: int) -> None:
         raise ValueError("no such file: caf\udce9")
 
-    broken = cc.AgentExecutor(store, SONNET, on_prepare_messages=prepare, endpoint=Scripted([]))
+    broken = cc.AgentExecutor(store, SONNET, on_prepare_messages=prepare, endpoint=Scripted())
     with pytest.raises(ValueError, match="no such file"):
-        asyncio.run(played(broken, "demo"))
+        run_turn(broken)
     assert [turn.error for turn in store.turns("demo")] == ["ValueError: no such file: caf\ufffd"]
-    sound = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="well")]))
-    assert kinds(asyncio.run(played(sound, "demo")))[-1] == "turn-finish"
+    sound = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("well")))
+    assert kinds(run_turn(sound))[-1] == "turn-finish"
 
 
 async def until_published(store: cc.Store) -> None:
@@ -54,8 +52,8 @@ def test_tool_progress_may_contain_invalid_text(store: cc.Store) -> None:
         await until_published(store)
         return "empty"
 
-    scripted = Scripted([Say(calls=(("c1", "read", {}),)), Say(text="done")])
-    events = asyncio.run(played(cc.AgentExecutor(store, SONNET, tools=[read], endpoint=scripted), "demo"))
+    scripted = Scripted(says(call(1, "read")), says("done"))
+    events = run_turn(cc.AgentExecutor(store, SONNET, tools=[read], endpoint=scripted))
     assert [event.text for event in events if isinstance(event, ToolProgress)] == ["caf\ufffd"]
 
 
@@ -72,10 +70,10 @@ def test_a_timeout_of_other_code_is_an_error(store: cc.Store) -> None:
             await asyncio.sleep(60)
         return True
 
-    scripted = Scripted([Say(calls=(("c1", "sign", {"name": "A"}),))])
+    scripted = Scripted(says(call(1, "sign", name="A")))
     executor = cc.AgentExecutor(store, SONNET, tools=[sign], approve=approve, endpoint=scripted)
     with pytest.raises(TimeoutError):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
     assert [turn.finish for turn in store.turns("demo")] == ["error"]
 
 
@@ -90,7 +88,7 @@ def test_input_that_was_sent_twice_under_one_name_does_not_lock_the_queue(store:
             store.enqueue("demo", cc.user("again", uid="page-1"), kind=kind)
         await executor.start("demo", "hello").wait()
 
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="well")]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("well")))
     asyncio.run(turn())
     said = [message for message in store.load("demo") if message.role == "user"]
     assert [message.text for message in said] == ["again", "hello", "again", "again"]
@@ -108,8 +106,8 @@ def test_a_picture_that_was_redacted_while_it_waited_does_not_lock_the_queue(sto
     store.redact("demo", 1)
     with pytest.raises(InvalidMessage, match="no blob"):
         store.enqueue("demo", again)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Which one?")]))
-    asyncio.run(played(executor, "demo", None))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Which one?")))
+    run_turn(executor, None)
     assert store.load("demo", after=1)[0].text == "This one. [image: it was removed from the record]"
 
 
@@ -124,11 +122,11 @@ def test_a_turn_whose_opening_was_rewound_away_ends_properly(store: cc.Store, le
 
     def rewinding(_: JSONObject) -> Say:
         store.rewind("demo", length)
-        return Say(calls=(call(1),))
+        return says(call(1))
 
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted([rewinding]))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted(rewinding))
     with pytest.raises(cc.ContextcError, match="edited or rewound"):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
     assert [(turn.state, turn.finish) for turn in store.turns("demo")] == [("finished", "error")]
     *_, said, result = store.load("demo")
     assert [each.call_id for each in result.tool_results] == [each.id for each in said.tool_calls]
@@ -145,11 +143,11 @@ def test_a_turn_whose_opening_was_rewound_away_is_not_resumed(store: cc.Store) -
 
     def dying(_: JSONObject) -> Say:
         taken_over(store)
-        return Say(text="too late")
+        return says("too late")
 
-    assert asyncio.run(turn(Scripted([Say(calls=(call(1),)), dying]), resumes=False)).finish == "error"
+    assert asyncio.run(turn(Scripted(says(call(1)), dying), resumes=False)).finish == "error"
     store.rewind("demo", 1)
-    result = asyncio.run(turn(Scripted([Say(text="well")]), resumes=True))
+    result = asyncio.run(turn(Scripted(says("well")), resumes=True))
     assert (result.turn, result.finish) == (2, "stop")
     assert [message.text for message in store.load("demo")] == ["first", "well"]
 
@@ -163,9 +161,9 @@ def test_the_result_of_one_agent_does_not_answer_the_call_of_another(store: cc.S
         return a + b
 
     async def both() -> None:
-        waiting = Scripted([Say(calls=(call(1, "forever", a=1, b=2),))])
+        waiting = Scripted(says(call(1, "forever", a=1, b=2)))
         slow = cc.AgentExecutor(store, SONNET, agent="slow", tools=[forever], endpoint=waiting)
-        scripted = Scripted([Say(calls=(call(1),)), Say(text="done")])
+        scripted = Scripted(says(call(1)), says("done"))
         quick = cc.AgentExecutor(store, SONNET, agent="quick", tools=[add], endpoint=scripted)
         turn = slow.start("demo", "Take your time.")
         async for event in turn.events():
@@ -194,17 +192,17 @@ def test_redaction_removes_text_from_events_about_calls_and_errors(tmp_path: Pat
         return f"removed {name}"
 
     def refused(_: JSONObject) -> Exception:
-        return ProviderFailed("anthropic", "invalid", f"messages.0: {SECRET} is not allowed")
+        return fails("invalid", f"messages.0: {SECRET} is not allowed")
 
     path = tmp_path / "turns.db"
     with cc.open_store(f"sqlite:///{path}") as store:
-        removing = Say(text=f"I remove {SECRET}.", calls=(("c1", "remove", {"name": SECRET}),), pause=0.02)
-        passing = ProviderFailed("anthropic", "transient", f"no {SECRET} now")
-        scripted = Scripted([passing, removing, Say(text="Done."), refused])
+        removing = says(f"I remove {SECRET}.", call(1, "remove", name=SECRET), pause=0.02)
+        passing = fails("transient", f"no {SECRET} now")
+        scripted = Scripted(passing, removing, says("Done."), refused)
         executor = cc.AgentExecutor(store, SONNET, tools=[remove], approve=lambda call, tool: True, endpoint=scripted)
-        asyncio.run(played(executor, "demo", f"Remove {SECRET}!"))
+        run_turn(executor, f"Remove {SECRET}!")
         with pytest.raises(ProviderFailed):
-            asyncio.run(played(executor, "demo", f"And {SECRET} too!"))
+            run_turn(executor, f"And {SECRET} too!")
         before = store.events("demo")
         for message in store.load("demo"):
             store.redact("demo", message.seq)
@@ -222,26 +220,16 @@ def _answer(number: int, text: str) -> list[JSONObject]:
     return [{"type": "response.completed", "response": response}]
 
 
-class Forgetful(Raw):
-    """Does not know its own first answer any more."""
-
-    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        if len(self.requests) == 1:
-            self.requests.append({})
-            raise ProviderFailed("openai", "session", "not found", status=400, code="previous_response_not_found")
-        async for event in super().stream(call):
-            yield event
-
-
 def test_a_session_that_the_provider_has_lost_is_replaced(store: cc.Store) -> None:
     """Guarantees 9.5, 9.6: the whole context, in a new session, in the same step."""
 
-    raw = Forgetful(_answer(1, "one"), _answer(3, "two"), _answer(4, "three"))
+    lost = ProviderFailed("openai", "session", "not found", status=400, code="previous_response_not_found")
+    raw = Scripted(_answer(1, "one"), lost, _answer(3, "two"), _answer(4, "three"))
     executor = cc.AgentExecutor(store, "openai-session:gpt-5", endpoint=raw)
     for text in ("first", "second", "third"):
-        asyncio.run(played(executor, "demo", text))
-    sent = [(request.get("previous_response_id"), len(request["input"])) for request in raw.requests if request]
-    assert sent == [(None, 1), (None, 3), ("resp_3", 1)]
+        run_turn(executor, text)
+    sent = [(request.get("previous_response_id"), len(request["input"])) for request in raw.requests]
+    assert sent == [(None, 1), ("resp_1", 1), (None, 3), ("resp_3", 1)]
 
 
 class Losing(PostgresStore):
@@ -269,10 +257,8 @@ def test_a_step_whose_beginning_was_stored_without_an_answer_is_there_once(postg
     """Guarantee 3.3: the connection breaks after the server has committed; the transaction is run again."""
     store = Losing(postgres_address)
     store.initialize()
-    scripted = Scripted([Say(calls=(call(1),)), Say(text="done")])
-    events: list[AnyEvent] = asyncio.run(
-        played(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted), "demo")
-    )
+    scripted = Scripted(says(call(1)), says("done"))
+    events: list[AnyEvent] = run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted))
     assert store.lost == 2
     assert kinds(events).count("step-start") == kinds(store.events("demo")).count("step-start") == 2
     assert [(step.index, step.state) for step in store.steps("demo")] == [(1, "finished"), (2, "finished")]
@@ -293,10 +279,10 @@ def test_a_turn_whose_opening_is_gone_ends(store: cc.Store, change: str) -> None
             store.edit("demo", 3, cc.user("something else"))
         return "done"
 
-    provider = Scripted([Say(calls=(("c1", "meddle", {}),)), Say(text="never")])
+    provider = Scripted(says(call(1, "meddle")), says("never"))
     executor = cc.AgentExecutor(store, SONNET, tools=[meddle], endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo", "second"))
+    events = run_turn(executor, "second")
 
     assert isinstance(events[-1], TurnFinish)
     assert events[-1].finish == "superseded"
@@ -305,7 +291,7 @@ def test_a_turn_whose_opening_is_gone_ends(store: cc.Store, change: str) -> None
 
 def test_an_edit_before_the_turn_does_not_end_it_if_the_opening_stays(store: cc.Store) -> None:
     """A fork or a clear leaves the turn's own messages where they are."""
-    provider = Scripted([Say(calls=(("c1", "fork", {}),)), Say(text="Done.")])
+    provider = Scripted(says(call(1, "fork")), says("Done."))
 
     def fork() -> str:
         """Fork the conversation while its turn runs."""
@@ -314,6 +300,6 @@ def test_an_edit_before_the_turn_does_not_end_it_if_the_opening_stays(store: cc.
 
     executor = cc.AgentExecutor(store, SONNET, tools=[fork], endpoint=provider)
 
-    asyncio.run(played(executor, "demo", "go"))
+    run_turn(executor, "go")
 
     assert store.load("demo")[-1].text == "Done."

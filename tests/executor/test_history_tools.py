@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.executor.scripted_provider import SONNET, Scripted, run_turn, says
 
 BOTH = ["fetch_result", "search_history"]
 
@@ -21,15 +21,15 @@ def test_an_agent_finds_what_it_no_longer_sees() -> None:
     """Guarantees 22.1 and 22.3: without approval, and the results are stored as any other."""
     store = cc.open_store("memory:")
     script = [
-        Say(calls=(("s1", "search_history", {"query": "staging port"}), ("s2", "search_history", {}))),
-        Say(calls=(("f1", "fetch_result", {"id": "r1"}),)),
-        Say(text="It is 8443."),
+        says(("s1", "search_history", {"query": "staging port"}), ("s2", "search_history", {})),
+        says(("f1", "fetch_result", {"id": "r1"})),
+        says("It is 8443."),
     ]
     store.append("c", cc.user("The staging server has port 8443.", author="ann"))
     store.append("c", cc.assistant("I will remember."))
 
     async def turn() -> str:
-        endpoint = Scripted(script)
+        endpoint = Scripted(*script)
         executor = cc.AgentExecutor(store, SONNET, endpoint=endpoint, tools=[look], approve=lambda call, tool: False)
         return (await executor.start("c", "Which port?").wait()).finish
 
@@ -99,12 +99,12 @@ def test_an_output_format_that_excludes_tools_takes_precedence() -> None:
 
 def test_a_conversation_that_was_begun_without_the_tools_keeps_its_prefix() -> None:
     """Guarantee 22.4: they come with the next epoch."""
-    store, endpoint = cc.open_store("memory:"), Scripted([Say(text="Good.")] * 3)
+    store, endpoint = cc.open_store("memory:"), Scripted(*[says("Good.")] * 3)
     for fetch, text in ((False, "one"), (True, "two"), (True, "three")):
         executor = cc.AgentExecutor(store, SONNET, endpoint=endpoint, fetch=fetch)
         if text == "three":
             store.edit("c", 3, cc.user("two, edited"))
-        asyncio.run(played(executor, "c", text))
+        run_turn(executor, text, conversation="c")
     first, second, third = endpoint.requests
     assert "tools" not in first
     assert "tools" not in second

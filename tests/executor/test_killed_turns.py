@@ -23,7 +23,7 @@ from contextc.doctor import scan_store
 from contextc.events import TextDelta, TurnInterrupted, TurnStart
 from contextc.store.leases import PROCESS_ENDED, RESULT_PROCESS_ENDED
 from tests.conftest import often
-from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, kinds, played
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, call, kinds, run_turn, says
 
 KILLS = often(2, 60)
 STEPS, TOGETHER = 3, 3
@@ -37,9 +37,9 @@ def model(request: JSONObject) -> Say:
     last = [index for index, message in enumerate(request["messages"]) if asks(message)][-1]
     made = sum(message["role"] == "assistant" for message in request["messages"][last:])
     if made >= STEPS:
-        return Say(text="That is all I can say about it.", pause=0.004)
+        return says("That is all I can say about it.", pause=0.004)
     calls = tuple(("toolu_" + uuid.uuid4().hex, "work", {"number": number}) for number in range(TOGETHER))
-    return Say(text="Let me see what there is.", calls=calls, pause=0.004)
+    return says("Let me see what there is.", *calls, pause=0.004)
 
 
 def asks(message: JSONObject) -> bool:
@@ -64,7 +64,7 @@ def write(path: Path, line: str) -> None:
 
 def agent(store: cc.Store, path: Path) -> cc.AgentExecutor:
     tools = [worker(path)]
-    return cc.AgentExecutor(store, SONNET, tools=tools, triggers=cc.default_triggers(), endpoint=Scripted([model]))
+    return cc.AgentExecutor(store, SONNET, tools=tools, triggers=cc.default_triggers(), endpoint=Scripted(model))
 
 
 def run_until_killed(address: str, path: Path, run: int, pipe: Connection) -> None:
@@ -187,9 +187,7 @@ def dies_in_the_stream(address: str) -> None:
     store = cc.open_store(address)
 
     async def dies() -> None:
-        executor = cc.AgentExecutor(
-            store, SONNET, endpoint=Scripted([Say(text="one two three four", silent=FIRST_WORD)])
-        )
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("one two three four", silent=FIRST_WORD)))
         async for event in executor.run("demo", "count"):
             if isinstance(event, TextDelta):
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -208,7 +206,7 @@ def test_resume_after_a_kill_in_the_middle_of_a_reply(tmp_path: Path) -> None:
         assert kinds(store.events("demo"))[-1] == "interrupted"
         assert [(turn.state, turn.steps) for turn in store.turns("demo")] == [("interrupted", 0)]
         assert [(step.state, step.error) for step in store.steps("demo")] == [("failed", PROCESS_ENDED)]
-        provider = Scripted([Say(text="One, two, three.")])
+        provider = Scripted(says("One, two, three."))
 
         async def resumed() -> list[str]:
             executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
@@ -236,8 +234,8 @@ def dies_in_a_tool(address: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
         return "never"
 
-    provider = Scripted([Say(calls=(("c1", "quick", {}), ("c2", "deadly", {})))])
-    asyncio.run(played(cc.AgentExecutor(store, SONNET, tools=[quick, deadly], endpoint=provider), "demo", "go"))
+    provider = Scripted(says(call(1, "quick"), call(2, "deadly")))
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[quick, deadly], endpoint=provider), "go")
 
 
 @pytest.mark.parametrize("way", ["new input", "resume"])
@@ -259,7 +257,7 @@ def test_a_turn_that_died_is_reported_and_the_next_goes_on(tmp_path: Path, way: 
     with cc.open_store(address) as store:
         assert [recovered.conversation for recovered in store.recovered] == ["demo"]
         assert kinds(store.events("demo"))[-1] == "interrupted"
-        provider = Scripted([Say(text="I see.")])
+        provider = Scripted(says("I see."))
         executor = cc.AgentExecutor(store, SONNET, tools=[quick, deadly], endpoint=provider)
 
         async def goes_on() -> cc.TurnResult:

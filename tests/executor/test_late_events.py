@@ -10,7 +10,7 @@ import contextc as cc
 from contextc.events import ToolProgress
 from contextc.executor import TurnResult
 from contextc.tools import ToolContext
-from tests.executor.scripted_provider import SONNET, Say, Scripted, call, kinds, played
+from tests.executor.scripted_provider import SONNET, Scripted, call, kinds, played, says
 
 
 def test_tool_progress_is_not_published_after_the_result(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
@@ -25,7 +25,7 @@ def test_tool_progress_is_not_published_after_the_result(store: cc.Store, caplog
         store,
         SONNET,
         tools=[hasty],
-        endpoint=Scripted([Say(calls=(call(1, "hasty", said="Nearly there."),)), Say(text="Done.")]),
+        endpoint=Scripted(says(call(1, "hasty", said="Nearly there.")), says("Done.")),
     )
 
     async def turn() -> None:
@@ -47,7 +47,7 @@ def test_a_turn_that_is_stopped_at_any_moment_has_a_result(store: cc.Store, give
     store.extend("demo", [cc.user("Hello?"), cc.assistant("Hello.")])
 
     async def stopped(moment: int) -> TurnResult:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hello.")]))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hello.")))
         turn = executor.start("demo", given)
         await asyncio.sleep(moment * 0.0005)
         turn.cancel()

@@ -5,7 +5,7 @@ import asyncio
 import os
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,18 +17,17 @@ from contextc.errors import LeaseLost, StoreFull
 from contextc.events import ApprovalRequest, ToolStart
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn_store import TurnStore
-from contextc.providers.client import ProviderCall
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.postgres import PostgresStore, StoreConnection
 from contextc.store.sqlite import SQLiteStore
 from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.tools import FunctionTool
-from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, kinds, played, taken_over
+from tests.executor.scripted_provider import SONNET, Say, Scripted, call, kinds, run_turn, says, taken_over
 from tests.executor.test_killed_turns import killed
 from tests.stress.suspended_process import suspended
 
-PAYS = Say(calls=(("c1", "look", {}), ("c2", "pay", {"amount": 5})))
+PAYS = says(call(1, "look"), call(2, "pay", amount=5))
 
 
 def look() -> str:
@@ -50,7 +49,7 @@ def agent(
     store: cc.Store, tool: FunctionTool, script: list[Say], approve: Approve, limits: cc.Limits | None = None
 ) -> cc.AgentExecutor:
     tools = [look, tool]
-    return cc.AgentExecutor(store, SONNET, tools=tools, endpoint=Scripted(script), approve=approve, limits=limits)
+    return cc.AgentExecutor(store, SONNET, tools=tools, endpoint=Scripted(*script), approve=approve, limits=limits)
 
 
 def yes(_: cc.ToolCall, __: FunctionTool) -> bool:
@@ -71,7 +70,7 @@ def die(_: object = None, __: object = None) -> bool:
 
 
 def dies_while_asking(address: str) -> None:
-    asyncio.run(played(agent(cc.open_store(address), pay_with([]), [PAYS], approve=die), "demo", "pay 5"))
+    run_turn(agent(cc.open_store(address), pay_with([]), [PAYS], approve=die), "pay 5")
 
 
 def dies_in_the_approved_tool(address: str) -> None:
@@ -95,7 +94,7 @@ def resumed(store: cc.Store, paid: list[int], asked: list[str], limits: cc.Limit
         return True
 
     async def go_on() -> cc.TurnResult:
-        executor = agent(store, pay_with(paid), [Say(text="Done.")], approve=approve, limits=limits)
+        executor = agent(store, pay_with(paid), [says("Done.")], approve=approve, limits=limits)
         return await executor.resume("demo").wait()
 
     return asyncio.run(go_on())
@@ -135,7 +134,7 @@ def test_a_call_that_needs_no_approval_any_more_is_on_record_before_it_runs(tmp_
             return "paid"
 
         async def go_on() -> None:
-            await agent(store, pay, [Say(text="Done.")], approve=yes).resume("demo").wait()
+            await agent(store, pay, [says("Done.")], approve=yes).resume("demo").wait()
 
         asyncio.run(go_on())
         assert results(store) == [("c1", "looked"), ("c2", "paid")]
@@ -159,8 +158,8 @@ def test_a_turn_that_is_not_resumed_answers_such_a_call_as_not_run(tmp_path: Pat
     address = killed(dies_while_asking, tmp_path)
     with cc.open_store(address) as store:
         paid: list[int] = []
-        executor = agent(store, pay_with(paid), [Say(text="Well.")], approve=yes)
-        told = asyncio.run(played(executor, "demo", given))
+        executor = agent(store, pay_with(paid), [says("Well.")], approve=yes)
+        told = run_turn(executor, given)
         assert (kinds(told)[0], kinds(told)[-1]) == ("turn-start", "turn-finish")
         assert paid == []
         assert results(store) == [("c1", "looked"), ("c2", NOT_RUN_RESULT.format(why="it was interrupted"))]
@@ -215,7 +214,7 @@ def test_a_tool_is_stopped_when_its_turn_was_taken_over(store: cc.Store, kind: s
     async def turn() -> cc.executor.Turn:
         tool = work if kind == "plain" else work_async
         executor = cc.AgentExecutor(
-            store, SONNET, tools=[tool], endpoint=Scripted([Say(calls=(("c1", tool.__name__, {}),))]), lease_seconds=0.3
+            store, SONNET, tools=[tool], endpoint=Scripted(says(("c1", tool.__name__, {}))), lease_seconds=0.3
         )
         handle = executor.start("demo", "go")
         await handle.wait()
@@ -238,7 +237,7 @@ def test_a_turn_whose_end_was_refused_does_not_report_success(store: cc.Store, m
     monkeypatch.setattr(TurnStore, "close", too_late)
 
     async def turn() -> cc.TurnResult:
-        return await cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.")])).start("demo", "hello").wait()
+        return await cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi."))).start("demo", "hello").wait()
 
     result = asyncio.run(turn())
     assert result.finish == "error"
@@ -265,7 +264,7 @@ def test_a_turn_cancelled_while_its_end_cannot_be_stored_is_reported_once(
     monkeypatch.setattr(TurnStore, "close", refused)
 
     async def turn() -> list[cc.TurnResult]:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.")]))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")))
         handles.append(executor.start("demo", "hello"))
         await handles[0].wait()
         return handles[0].results
@@ -278,7 +277,7 @@ def test_turns_that_wait_for_one_conversation_run_in_the_order_they_were_started
     """First come, first served."""
 
     async def turns() -> None:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Yes.")]))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")))
         first = store.acquire("demo")
         waiting = [executor.start("demo", f"question {number}", wait=60) for number in range(6)]
         while len(store.lease_queue) < len(waiting):
@@ -326,7 +325,7 @@ def hesitant(tmp_path: Path) -> Hesitant:
 
 def test_a_turn_is_the_same_where_every_transaction_is_run_twice(hesitant: Hesitant) -> None:
     """A watcher gets the stored events, each once."""
-    told = asyncio.run(played(agent(hesitant, pay_with([]), [PAYS, Say(text="Done.")], approve=yes), "demo"))
+    told = run_turn(agent(hesitant, pay_with([]), [PAYS, says("Done.")], approve=yes))
     assert told == hesitant.events("demo")
     assert [event.number for event in told] == [*range(1, len(told) + 1)]
     assert [step.index for step in hesitant.steps("demo")] == [1, 2]
@@ -337,7 +336,7 @@ def test_a_turn_is_the_same_where_every_transaction_is_run_twice(hesitant: Hesit
 
 def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -> None:
     """A transaction may be run again, or fail after a try: only what is committed counts."""
-    asyncio.run(played(cc.AgentExecutor(hesitant, SONNET, endpoint=Scripted([Say(text="Hi.")])), "demo"))
+    run_turn(cc.AgentExecutor(hesitant, SONNET, endpoint=Scripted(says("Hi."))))
     lease = hesitant.acquire("demo")
     record = TurnStore(hesitant, "demo", "assistant", lease)
     hesitant.refuses = True
@@ -385,19 +384,6 @@ class Cutting(PostgresStore):
         return done
 
 
-class Waiting(Scripted):
-    """Answers when `go_on` is set."""
-
-    def __init__(self, script: Sequence[Line]) -> None:
-        super().__init__(script)
-        self.go_on = asyncio.Event()
-
-    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        await self.go_on.wait()
-        async for event in super().stream(call):
-            yield event
-
-
 @pytest.mark.parametrize("follows", [False, True], ids=["the last turn", "one that another follows"])
 def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_lost(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch, follows: bool
@@ -414,13 +400,19 @@ def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_los
     monkeypatch.setattr(TurnStore, "close", cut)
 
     async def turn() -> tuple[list[str], list[str]]:
-        provider = Waiting([lambda _: Say(text="Hi.")])  # or the commit of the follow-up could be the one that is cut
+        go_on = asyncio.Event()
+
+        async def answer(_: JSONObject) -> Say:
+            await go_on.wait()  # or the commit of the follow-up could be the one that is cut
+            return says("Hi.")
+
+        provider = Scripted(answer)
         executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
         handle = executor.start("demo", "hello")
         await handle.begun()
         if follows:
             await executor.follow_up("demo", "and?")
-        provider.go_on.set()
+        go_on.set()
         told = [event async for event in handle.events()]
         assert told == store.events("demo")
         return kinds(told), [result.finish for result in handle.results]

@@ -3,15 +3,14 @@
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.client import ProviderCall
-from tests.executor.scripted_provider import SONNET, Say, Scripted, kinds
+from tests.executor.scripted_provider import SONNET, Say, Scripted, call, kinds, says
 
 MANY = 64
 SECONDS = 60
@@ -32,13 +31,14 @@ class Crowd:
         assert self._open.wait(SECONDS)
 
 
-class Resolving(Scripted):
+def resolving(line: Callable[[JSONObject], Say]) -> Scripted:
     """An endpoint that looks up a name before it answers, as an HTTP client does."""
 
-    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+    async def answer(request: JSONObject) -> Say:
         await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 443)
-        async for event in super().stream(call):
-            yield event
+        return line(request)
+
+    return Scripted(answer)
 
 
 def long_conversations(store: cc.Store) -> list[str]:
@@ -68,7 +68,7 @@ def test_64_long_conversations_compact_and_answer_at_once(kind: str) -> None:
         executor = cc.AgentExecutor(
             store,
             SONNET,
-            endpoint=Resolving([lambda _: Say(text="answer", input=0)]),
+            endpoint=resolving(lambda _: says("answer", input=0)),
             budget=1_500,
             summarize=summarize if kind == "function" else "model",
         )
@@ -100,12 +100,12 @@ def test_64_turns_whose_tools_summaries_and_name_look_ups_block_at_once_all_end(
 
     def asked(request: JSONObject) -> Say:
         is_first = "tool_result" not in str(request["messages"][-1])
-        return Say(calls=(("c1", "look", {}),), input=0) if is_first else Say(text="done", input=0)
+        return says(call(1, "look"), input=0) if is_first else says("done", input=0)
 
     with cc.open_store("memory:") as store:
         names = long_conversations(store)
         executor = cc.AgentExecutor(
-            store, SONNET, tools=[look], summarize=blocked, endpoint=Resolving([asked]), budget=1_500
+            store, SONNET, tools=[look], summarize=blocked, endpoint=resolving(asked), budget=1_500
         )
         monkeypatch.setattr(socket, "getaddrinfo", resolved)
 
@@ -139,14 +139,14 @@ def test_a_turn_needs_no_thread_of_the_default_pool() -> None:
 
     with cc.open_store("memory:") as store:
         long_conversations(store)
-        script = [Say(calls=(("c1", "add", {"a": 1, "b": 2}),), input=0), Say(text="3", input=0)]
+        script = [says(call(1, a=1, b=2), input=0), says("3", input=0)]
         executor = cc.AgentExecutor(
             store,
             SONNET,
             tools=[cc.tool(add, approval=True)],
             approve=approve,
             summarize=summarize,
-            endpoint=Scripted(script),
+            endpoint=Scripted(*script),
             budget=1_500,
         )
         result = asyncio.run(main(executor))

@@ -9,7 +9,7 @@ import pytest
 
 import contextc as cc
 from contextc.events import ToolFailed, TurnFinish
-from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.executor.scripted_provider import SONNET, Say, Scripted, call, run_turn, says
 
 
 class Counting:
@@ -44,7 +44,7 @@ class Counting:
 
 
 def reply(calls: int, name: str) -> Say:
-    return Say(calls=tuple((f"c{number}", name, {}) for number in range(calls)))
+    return says(*[(f"c{number}", name, {}) for number in range(calls)])
 
 
 def tools_of(counting: Counting) -> list[Callable[..., object]]:
@@ -61,7 +61,7 @@ def test_the_calls_of_a_reply_run_a_few_at_a_time(store: cc.Store, name: str) ->
         tools=tools_of(counting),
         triggers=cc.default_triggers(),
         limits=cc.Limits(parallel_tools=3),
-        endpoint=Scripted([reply(100, name), Say(text="all done")]),
+        endpoint=Scripted(reply(100, name), says("all done")),
     )
 
     result = asyncio.run(ended(executor))
@@ -80,12 +80,12 @@ async def ended(executor: cc.AgentExecutor) -> cc.TurnResult:
 def test_a_reply_with_too_many_calls_ends_the_turn_with_a_reason_of_its_own(store: cc.Store) -> None:
     """2,000 calls are not a plan but a fault of the model: some are run, the others answered, and the turn ends."""
     counting = Counting()
-    provider = Scripted([reply(2_000, "plain"), Say(text="never asked for")])
+    provider = Scripted(reply(2_000, "plain"), says("never asked for"))
     executor = cc.AgentExecutor(
         store, SONNET, tools=tools_of(counting), limits=cc.Limits(calls_per_reply=5), endpoint=provider
     )
 
-    events = asyncio.run(played(executor, "demo", "go"))
+    events = run_turn(executor, "go")
 
     assert [event.finish for event in events if isinstance(event, TurnFinish)] == ["max_calls_per_reply"]
     assert (counting.calls, len(provider.bodies)) == (5, 1)
@@ -117,8 +117,8 @@ def test_a_result_that_waits_to_be_stored_is_stored_though_the_turn_is_cancelled
         return "two"
 
     async def main(patch: pytest.MonkeyPatch) -> cc.TurnResult:
-        script = [Say(calls=(("c1", "first", {}), ("c2", "second", {})))]
-        executor = cc.AgentExecutor(store, SONNET, tools=[first, second], endpoint=Scripted(script))
+        script = [says(call(1, "first"), call(2, "second"))]
+        executor = cc.AgentExecutor(store, SONNET, tools=[first, second], endpoint=Scripted(*script))
         turn, loop, write = executor.start("demo", "go"), asyncio.get_running_loop(), store.write
 
         def cancelling(*given: Any, **named: Any) -> object:

@@ -1,6 +1,5 @@
 """A user's own provider with memory: its client returns the session, and gets what the session does not have."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from contextc._json import JSONObject, decode
 from contextc.compiler.manifest import RequestRecord
 from contextc.errors import InvalidInput, InvalidSetting, ProviderFailed
 from contextc.providers.client import Endpoint, ProviderCall
-from tests.executor.scripted_provider import played
+from tests.executor.scripted_provider import Scripted, run_turn
 
 MINE = cc.provider("mine:big", window=32_000, session_resumption=True, session_field="session_id")
 
@@ -79,19 +78,9 @@ def finish(compiler: cc.MessageCompiler, reply: JSONObject, *, whole: bool) -> N
         "openai_chat": [{**reply, "choices": [{"index": 0, "delta": {"content": "ok"}, "finish_reason": "stop"}]}],
         "openai_responses": [{"type": "response.completed", "response": reply}],
     }
-    executor = cc.AgentExecutor(compiler.store, compiler.provider, endpoint=Events(events[compiler.provider.format]))
-    asyncio.run(played(executor, "demo", None))
-
-
-class Events(Endpoint):
-    """A client that returns these events."""
-
-    def __init__(self, events: list[JSONObject]) -> None:
-        self.events = events
-
-    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        for event in self.events:
-            yield event
+    endpoint = Scripted(events[compiler.provider.format])
+    executor = cc.AgentExecutor(compiler.store, compiler.provider, endpoint=endpoint)
+    run_turn(executor, None)
 
 
 def requests(compiler: cc.MessageCompiler) -> list[RequestRecord]:
@@ -101,7 +90,7 @@ def requests(compiler: cc.MessageCompiler) -> list[RequestRecord]:
 
 def ask(executor: cc.AgentExecutor, *texts: str) -> None:
     for text in texts:
-        asyncio.run(played(executor, "demo", text))
+        run_turn(executor, text)
 
 
 def test_an_own_provider_gets_only_what_its_session_does_not_have() -> None:

@@ -1,7 +1,6 @@
 """`on_prepare_messages`: a callback changes a request between compiling and sending, and it is recorded."""
 
 import asyncio
-from collections.abc import AsyncGenerator
 
 import pytest
 
@@ -9,9 +8,8 @@ import contextc as cc
 from contextc._json import JSONObject, decode, encode
 from contextc.errors import InvalidInput, ProviderFailed
 from contextc.events import StepStart
-from contextc.providers.client import Endpoint, ProviderCall
 from contextc.store.message_log import FIRST_UNANSWERED
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played, rebuilt
+from tests.executor.scripted_provider import SONNET, Scripted, add, call, fails, rebuilt, run_turn, says
 
 REPLACED = "the request before it was replaced"
 
@@ -30,12 +28,12 @@ def test_the_hook_gets_a_copy(store: cc.Store) -> None:
         request["messages"].clear()
         request["system"] = "spoilt"
 
-    provider = Scripted([Say(calls=(call(1),)), Say(text="3")])
+    provider = Scripted(says(call(1)), says("3"))
     executor = cc.AgentExecutor(
         store, SONNET, tools=[add], endpoint=provider, system_prompt="Add.", on_prepare_messages=spoils
     )
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert seen == [(1, 1), (2, 3)]
     assert rebuilt(executor, "demo", 2) == provider.bodies
@@ -54,13 +52,13 @@ def test_a_replacement_is_sent_stored_whole_and_ends_the_epoch(store: cc.Store, 
         await asyncio.sleep(0)
         return masks(request, step)
 
-    script = [Say(text=f"Step {number}.", calls=(call(number, a=number, b=1),)) for number in range(3)]
-    provider = Scripted([*script, Say(text="Done.")])
+    script = [says(f"Step {number}.", call(number, a=number, b=1)) for number in range(3)]
+    provider = Scripted(*script, says("Done."))
     executor = cc.AgentExecutor(
         store, SONNET, tools=[add], endpoint=provider, on_prepare_messages=masks_later if is_async else masks
     )
 
-    events = asyncio.run(played(executor, "demo", "my password is hunter2"))
+    events = run_turn(executor, "my password is hunter2")
 
     assert [b"hunter2" in body for body in provider.bodies] == [True, False, True, True]
     assert rebuilt(executor, "demo", 4) == provider.bodies
@@ -74,8 +72,8 @@ def test_a_replacement_is_sent_stored_whole_and_ends_the_epoch(store: cc.Store, 
 
 def test_a_hook_that_changes_every_request_is_followed_to_the_byte(store: cc.Store) -> None:
     """Guarantees 11.1, 11.8: each of them begins an epoch."""
-    script = [Say(calls=(call(number, a=number, b=1),)) for number in range(4)]
-    provider = Scripted([*script, Say(text="Done.")])
+    script = [says(call(number, a=number, b=1)) for number in range(4)]
+    provider = Scripted(*script, says("Done."))
     executor = cc.AgentExecutor(
         store,
         SONNET,
@@ -84,7 +82,7 @@ def test_a_hook_that_changes_every_request_is_followed_to_the_byte(store: cc.Sto
         on_prepare_messages=lambda request, step: {**request, "metadata": {"user_id": f"step {step}"}},
     )
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert rebuilt(executor, "demo", 5) == provider.bodies
     assert [request["metadata"]["user_id"] for request in provider.requests] == [f"step {step}" for step in range(1, 6)]
@@ -93,13 +91,13 @@ def test_a_hook_that_changes_every_request_is_followed_to_the_byte(store: cc.Sto
 
 def test_the_hook_is_asked_again_where_a_call_is_made_again(store: cc.Store) -> None:
     """Guarantees 11.8, 11.11."""
-    failing = ProviderFailed("anthropic", "transient", "Overloaded")
-    provider = Scripted([failing, Say(text="There.")])
+    failing = fails("transient", "Overloaded")
+    provider = Scripted(failing, says("There."))
     executor = cc.AgentExecutor(
         store, SONNET, endpoint=provider, on_prepare_messages=lambda request, step: masked(request)
     )
 
-    asyncio.run(played(executor, "demo", "my password is hunter2"))
+    run_turn(executor, "my password is hunter2")
 
     assert [b"hunter2" in body for body in provider.bodies] == [False, False]
     assert rebuilt(executor, "demo", 1) == provider.bodies[1:]
@@ -107,7 +105,7 @@ def test_the_hook_is_asked_again_where_a_call_is_made_again(store: cc.Store) -> 
 
 def test_a_replacement_that_was_not_answered_can_be_opened_as_it_was_sent(store: cc.Store) -> None:
     """Also after a later request took its number."""
-    provider = Scripted([ProviderFailed("anthropic", "invalid", "No."), Say(text="Yes.")])
+    provider = Scripted(fails("invalid", "No."), says("Yes."))
     executor = cc.AgentExecutor(
         store,
         SONNET,
@@ -116,8 +114,8 @@ def test_a_replacement_that_was_not_answered_can_be_opened_as_it_was_sent(store:
     )
 
     with pytest.raises(ProviderFailed):
-        asyncio.run(played(executor, "demo", "one"))
-    asyncio.run(played(executor, "demo", "two"))
+        run_turn(executor, "one")
+    run_turn(executor, "two")
 
     failed, answered = provider.bodies
     assert executor.compiler.rebuild("demo", FIRST_UNANSWERED + 1) == failed
@@ -125,7 +123,7 @@ def test_a_replacement_that_was_not_answered_can_be_opened_as_it_was_sent(store:
 
 
 def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:
-    provider = Scripted([Say(text="never")])
+    provider = Scripted(says("never"))
     executor = cc.AgentExecutor(
         store,
         SONNET,
@@ -134,7 +132,7 @@ def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:
     )
 
     with pytest.raises(InvalidInput, match="must return a dict or None, got str"):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
 
     assert provider.bodies == []
     assert store.turns("demo")[0].state == "finished"
@@ -142,14 +140,14 @@ def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:
 
 def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
     """Guarantees 11.8, 2.8: it may contain text of any message."""
-    provider = Scripted([Say(text="Hello.")])
+    provider = Scripted(says("Hello."))
     executor = cc.AgentExecutor(
         store,
         SONNET,
         endpoint=provider,
         on_prepare_messages=lambda request, step: {**request, "metadata": {"user_id": "u"}},
     )
-    asyncio.run(played(executor, "demo", "my password is hunter2"))
+    run_turn(executor, "my password is hunter2")
     assert b"hunter2" in executor.compiler.rebuild("demo", 1)
 
     store.redact("demo", 1)
@@ -160,26 +158,19 @@ def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
     assert not any(b"hunter2" in bytes(body) for (body,) in left)
 
 
-class Sessions(Endpoint):
-    """A provider with replies in the Responses format, each with its own id."""
-
-    def __init__(self) -> None:
-        self.requests: list[JSONObject] = []
-
-    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        self.requests.append(decode(call.body))
-        number = len(self.requests)
-        text: JSONObject = {"type": "output_text", "text": f"Answer {number}.", "annotations": []}
-        item: JSONObject = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
-        yield {
-            "type": "response.completed",
-            "response": {"id": f"resp_{number}", "status": "completed", "output": [{**item, "content": [text]}]},
-        }
+def answer_in_session(number: int) -> list[JSONObject]:
+    """A reply in the Responses format, with an id of its own."""
+    text: JSONObject = {"type": "output_text", "text": f"Answer {number}.", "annotations": []}
+    item: JSONObject = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed"}
+    output = [{**item, "content": [text]}]
+    return [
+        {"type": "response.completed", "response": {"id": f"resp_{number}", "status": "completed", "output": output}}
+    ]
 
 
 def test_after_a_replacement_a_new_session_begins(store: cc.Store) -> None:
     """Guarantees 11.8, 9.6: what a session holds is not what the ledger says, so nothing is added to it."""
-    line = Sessions()
+    line = Scripted(*[answer_in_session(number) for number in range(1, 5)])
     turns = 0
 
     def changes(request: JSONObject, step: int) -> JSONObject | None:
@@ -188,7 +179,7 @@ def test_after_a_replacement_a_new_session_begins(store: cc.Store) -> None:
     executor = cc.AgentExecutor(store, "openai-session:gpt-5", endpoint=line, on_prepare_messages=changes)
     for text in ("one", "two", "three", "four"):
         turns += 1
-        asyncio.run(played(executor, "demo", text))
+        run_turn(executor, text)
 
     assert [request.get("previous_response_id") for request in line.requests] == [None, "resp_1", None, "resp_3"]
     assert [len(request["input"]) for request in line.requests] == [1, 1, 5, 1]

@@ -10,21 +10,21 @@ from contextc._json import JSONObject, encode
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.events import StepStart, SystemMessageCreated, UsageReport
 from contextc.executor.turn_store import TurnStore
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played, rebuilt, taken_over
+from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, rebuilt, run_turn, says, taken_over
 
 TESTER = cc.prompts.AgentCard(name="tester", description="Runs the tests.")
 
 
 def test_fragments_are_rendered_with_the_context_an_executor_is_given() -> None:
     """The same prompt context as `compile` takes: recipient, delegations, agents, project."""
-    store, provider = cc.open_store("memory:"), Scripted([Say(text="ok")])
+    store, provider = cc.open_store("memory:"), Scripted(says("ok"))
     context = cc.prompts.PromptContext(
         responding_to="bob", project="A compiler.", agents=(TESTER,), delegations=(cc.prompts.Delegation(to="tester"),)
     )
     prompt = cc.PromptBuilder().with_builtin(system_prompt="")
     executor = cc.AgentExecutor(store, SONNET, fragments=prompt, context=context, endpoint=provider)
 
-    asyncio.run(played(executor, "demo", cc.user("hi", author="ann")))
+    run_turn(executor, cc.user("hi", author="ann"))
 
     (request,) = provider.requests
     assert "A compiler." in encode(request["system"]).decode()
@@ -36,12 +36,12 @@ def test_fragments_are_rendered_with_the_context_an_executor_is_given() -> None:
 
 def test_an_answer_is_addressed_to_the_author_of_the_opening_message() -> None:
     """Without a recipient in the context; each turn has its own."""
-    store, provider = cc.open_store("memory:"), Scripted([Say(text="1"), Say(text="2"), Say(text="3")])
+    store, provider = cc.open_store("memory:"), Scripted(says("1"), says("2"), says("3"))
     prompt = cc.PromptBuilder().with_builtin("response")
     executor = cc.AgentExecutor(store, SONNET, fragments=prompt, endpoint=provider)
 
     for given in (cc.user("hi", author="ann"), cc.user("hi", author="bob"), cc.user("hi")):
-        asyncio.run(played(executor, "demo", given))
+        run_turn(executor, given)
 
     sent = [encode(request["messages"][-1]).decode() for request in provider.requests]
     assert ["sent to @ann." in sent[0], "sent to @bob." in sent[1], "(withdrawn)" in sent[2]] == [True] * 3
@@ -71,10 +71,10 @@ def test_a_resumed_turn_answers_its_opening_author() -> None:
 def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
     """Calls and results of one run are hidden from others of the agent until it has ended."""
     store = cc.open_store("memory:")
-    provider = Scripted([Say(calls=(call(1),)), Say(text="3")])
+    provider = Scripted(says(call(1)), says("3"))
     executor = cc.AgentExecutor(store, SONNET, tools=[add], run="r1", endpoint=provider)
 
-    asyncio.run(played(executor, "demo", "add"))
+    run_turn(executor, "add")
 
     assert [(message.role, message.run) for message in store.load("demo")] == [
         ("user", None),
@@ -103,9 +103,9 @@ TO_CODER = cc.assistant("It is red.", author="tester", recipients=("coder",))
 def spoken() -> tuple[cc.Store, Scripted, cc.AgentExecutor]:
     """A conversation in which coder has answered ann."""
     store = cc.open_store("memory:")
-    provider = Scripted([Say(text="built"), Say(text="fixed"), Say(text="more")])
+    provider = Scripted(says("built"), says("fixed"), says("more"))
     executor = cc.AgentExecutor(store, SONNET, agent="coder", endpoint=provider)
-    asyncio.run(played(executor, "demo", cc.user("build", author="ann")))
+    run_turn(executor, cc.user("build", author="ann"))
     return store, provider, executor
 
 
@@ -115,10 +115,10 @@ def test_a_message_of_another_agent_is_answered_once(as_input: bool) -> None:
     store, provider, executor = spoken()
     if not as_input:
         store.append("demo", TO_CODER)
-    asyncio.run(played(executor, "demo", TO_CODER if as_input else None))
+    run_turn(executor, TO_CODER if as_input else None)
     assert provider.requests[-1]["messages"][-1]["content"][0]["text"] == "[@tester] It is red."
     assert store.load("demo")[-1].text == "fixed"
-    assert asyncio.run(played(executor, "demo", None)) == []
+    assert run_turn(executor, None) == []
     assert len(provider.requests) == 2
 
 
@@ -127,7 +127,7 @@ def test_it_is_found_before_later_messages_of_others() -> None:
     store, provider, executor = spoken()
     others = [cc.assistant(f"note {number}", author="tester") for number in range(100)]
     store.extend("demo", [TO_CODER, *others])
-    asyncio.run(played(executor, "demo", None))
+    run_turn(executor, None)
     assert len(provider.requests) == 2
 
 
@@ -144,9 +144,9 @@ def test_messages_between_other_agents_are_not_input(message: cc.Message) -> Non
     """Otherwise two agents would answer each other for ever."""
     store, provider, executor = spoken()
     store.append("demo", message)
-    assert asyncio.run(played(executor, "demo", None)) == []
+    assert run_turn(executor, None) == []
     with pytest.raises(InvalidInput, match="role must be"):
-        asyncio.run(played(executor, "demo", message))
+        run_turn(executor, message)
     assert len(provider.requests) == 1
 
 
@@ -156,12 +156,12 @@ def test_messages_between_other_agents_are_not_input(message: cc.Message) -> Non
 def test_a_warning_follows_the_figure_of_the_provider() -> None:
     """A gateway may add its own prompt: 80 % is reached long before our count shows it."""
     store = cc.open_store("memory:")
-    script = [Say(calls=(call(number, a=number, b=1),), input=60_000 + 3_000 * number) for number in range(12)]
-    provider = Scripted([*script, Say(text="done", input=97_000)])
+    script = [says(call(number, a=number, b=1), input=60_000 + 3_000 * number) for number in range(12)]
+    provider = Scripted(*script, says("done", input=97_000))
     facts = cc.provider(SONNET, window=100_000, output=2_000)
     executor = cc.AgentExecutor(store, facts, tools=[add], triggers=cc.default_triggers(), endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo", "go"))
+    events = run_turn(executor, "go")
 
     used = {event.step: event.used / event.available for event in events if isinstance(event, StepStart)}
     warned = [event.step for event in events if isinstance(event, SystemMessageCreated)]
@@ -207,11 +207,9 @@ def test_a_cut_makes_room_beside_the_overhead() -> None:
 
 def test_events_report_the_usage_of_the_whole_request() -> None:
     """A gauge without the system prompt, or the provider's figure, is full before it shows that."""
-    line = Scripted([Say(text="ok", input=5_000, output=10)])
+    line = Scripted(says("ok", input=5_000, output=10))
     prompt = [cc.PromptFragment("identity", "You are a coder. " * 100)]
-    events = asyncio.run(
-        played(cc.AgentExecutor(cc.open_store("memory:"), SONNET, fragments=prompt, endpoint=line), "d")
-    )
+    events = run_turn(cc.AgentExecutor(cc.open_store("memory:"), SONNET, fragments=prompt, endpoint=line))
     (begun,) = [event for event in events if isinstance(event, StepStart)]
     (report,) = [event for event in events if isinstance(event, UsageReport)]
     assert begun.used > 300
@@ -224,7 +222,7 @@ def delegations(request: JSONObject) -> str:
 
 def test_a_turn_may_have_a_prompt_context_of_its_own() -> None:
     """A delegation that has ended since; the executor keeps its own context for other turns."""
-    store, provider = cc.open_store("memory:"), Scripted([Say(text="ok")] * 4)
+    store, provider = cc.open_store("memory:"), Scripted(*[says("ok")] * 4)
     waiting = cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
     prompt = cc.PromptBuilder().with_builtin("delegations")
     executor = cc.AgentExecutor(store, SONNET, fragments=prompt, context=waiting, endpoint=provider)
@@ -244,14 +242,14 @@ def test_a_turn_may_have_a_prompt_context_of_its_own() -> None:
 
 def test_the_context_of_an_executor_can_be_set() -> None:
     """It holds from the next turn on, and is checked as in the constructor."""
-    store, provider = cc.open_store("memory:"), Scripted([Say(text="ok")] * 2)
+    store, provider = cc.open_store("memory:"), Scripted(*[says("ok")] * 2)
     prompt = cc.PromptBuilder().with_builtin("delegations")
     executor = cc.AgentExecutor(store, SONNET, fragments=prompt, endpoint=provider)
     executor.context = cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
-    asyncio.run(played(executor, "demo", "one"))
+    run_turn(executor, "one")
 
     executor.context = None
-    asyncio.run(played(executor, "demo", "two"))
+    run_turn(executor, "two")
 
     assert ["T1" in said or "(withdrawn)" in said for said in map(delegations, provider.requests)] == [True, True]
     with pytest.raises(InvalidSetting, match=r"context must be a cc\.prompts\.PromptContext or a function, got dict"):
@@ -270,13 +268,13 @@ def test_a_function_returns_the_context_of_each_step() -> None:
         """Finish the task."""
         return str(tasks.pop())
 
-    provider = Scripted([Say(calls=(("1", "finish", {}),)), Say(text="done")])
+    provider = Scripted(says(("1", "finish", {})), says("done"))
     prompt = cc.PromptBuilder().with_builtin("delegations")
     executor = cc.AgentExecutor(
         cc.open_store("memory:"), SONNET, tools=[finish], fragments=prompt, context=context, endpoint=provider
     )
 
-    asyncio.run(played(executor, "demo", "go"))
+    run_turn(executor, "go")
 
     assert ["(withdrawn)" in said for said in map(delegations, provider.requests)] == [False, True]
     assert names == ["demo", "demo"]
@@ -284,7 +282,7 @@ def test_a_function_returns_the_context_of_each_step() -> None:
 
 def test_a_context_function_must_fit_and_return_a_context() -> None:
     """The first is an error of the constructor, the second one of the turn."""
-    store, provider = cc.open_store("memory:"), Scripted([Say(text="ok")])
+    store, provider = cc.open_store("memory:"), Scripted(says("ok"))
     with pytest.raises(InvalidSetting, match=r"does not accept the arguments of context\(conversation\)"):
         cc.AgentExecutor(store, SONNET, context=lambda: None)  # type: ignore[arg-type]
     executor = cc.AgentExecutor(store, SONNET, context=lambda name: name, endpoint=provider)  # type: ignore[arg-type]
@@ -308,7 +306,7 @@ def test_an_assignment_without_effect_is_refused(name: str) -> None:
 
 def test_an_agent_runs_with_a_context_of_the_call() -> None:
     """The same parameter as that of an executor."""
-    provider = Scripted([Say(text="ok")])
+    provider = Scripted(says("ok"))
     agent = cc.Agent(SONNET, instructions=cc.PromptBuilder().with_builtin("delegations"), endpoint=provider)
 
     agent.run_sync("go", context=cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),)))
@@ -317,19 +315,19 @@ def test_an_agent_runs_with_a_context_of_the_call() -> None:
 
 
 def team(store: cc.Store, name: str, *says: Say) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, agent=name, tools=[add], endpoint=Scripted(list(says)))
+    return cc.AgentExecutor(store, SONNET, agent=name, tools=[add], endpoint=Scripted(*list(says)))
 
 
 def test_the_answer_of_a_delegate_wakes_the_agent_that_asked() -> None:
     """It is addressed to that agent, and only the answer is: not the message with its tool calls."""
     store = cc.open_store("memory:")
-    pm = team(store, "pm", Say(text="Thanks."))
-    coder = team(store, "coder", Say(text="I add.", calls=(("1", "add", {"a": 1, "b": 2}),)), Say(text="It is 3."))
+    pm = team(store, "pm", says("Thanks."))
+    coder = team(store, "coder", says("I add.", ("1", "add", {"a": 1, "b": 2})), says("It is 3."))
     store.append("team", cc.user("What is 1 + 2?", author="ann"))
     store.append("team", cc.assistant("Please add.", author="pm", recipients=("coder",)))
 
-    asyncio.run(played(coder, "team", None))
-    asyncio.run(played(pm, "team", None))
+    run_turn(coder, None, conversation="team")
+    run_turn(pm, None, conversation="team")
 
     said = [(message.author, message.recipients, message.text) for message in store.load("team")[2:]]
     assert said == [
@@ -343,7 +341,7 @@ def test_the_answer_of_a_delegate_wakes_the_agent_that_asked() -> None:
 def test_two_agents_do_not_reply_to_each_other_without_end() -> None:
     """A reply to a request is not a request; another message to the delegate is one again."""
     store = cc.open_store("memory:")
-    pm, coder = team(store, "pm", *[Say(text="pm")] * 3), team(store, "coder", *[Say(text="coder")] * 3)
+    pm, coder = team(store, "pm", *[says("pm")] * 3), team(store, "coder", *[says("coder")] * 3)
     finishes: list[list[str]] = []
 
     async def play() -> None:

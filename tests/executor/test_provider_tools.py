@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.events import (
-    AnyEvent,
     ApprovalRequest,
     StepFinish,
     TextDelta,
@@ -29,6 +27,7 @@ from contextc.events import (
 from contextc.messages import Message, ToolCall, find_open_calls
 from contextc.models.tokens import load_calibration
 from contextc.providers import Endpoint, ProviderCall
+from tests.executor.scripted_provider import run_turn
 
 DATA = Path(__file__).parent.parent / "data" / "codex"
 
@@ -43,11 +42,6 @@ def agent(store: cc.Store, *names: str, seconds: float = 0.0) -> cc.AgentExecuto
     return cc.AgentExecutor(store, provider, endpoint=line)
 
 
-async def told(executor: cc.AgentExecutor, text: str) -> list[AnyEvent]:
-    async with aclosing(executor.run("demo", text)) as events:
-        return [event async for event in events]
-
-
 def shape(messages: list[Message]) -> list[str]:
     return [f"{message.role} {message.status}" for message in messages]
 
@@ -56,7 +50,7 @@ def shape(messages: list[Message]) -> list[str]:
 def test_its_calls_and_results_are_recorded_as_ours(store: cc.Store, seconds: float) -> None:
     """Guarantee 9.7: `commit` appends what the provider produced, in one transaction, in order."""
     executor = agent(store, "turn", seconds=seconds)
-    events = asyncio.run(told(executor, "Run it."))
+    events = run_turn(executor, "Run it.")
     messages = store.load("demo")
 
     assert shape(messages) == ["user sent", "assistant sent", "tool sent", "assistant sent"]
@@ -81,7 +75,7 @@ def test_its_calls_and_results_are_recorded_as_ours(store: cc.Store, seconds: fl
 def test_its_thread_is_gone_on_with(store: cc.Store) -> None:
     """Guarantee 9.4: only what is new is sent the next time, and what it said itself is not."""
     executor = agent(store, "turn", "turn")
-    asyncio.run(told(executor, "Run it."))
+    run_turn(executor, "Run it.")
     compiled = executor.compiler.compile("demo")
     assert not compiled.is_new
     store.append("demo", cc.user("Again."))
@@ -103,10 +97,10 @@ def test_a_history_it_has_shortened_is_noticed(store: cc.Store) -> None:
     provider = cc.provider("codex:gpt-5.4", client="replay")
     events = [{"events": recorded("auto")}, {"events": recorded("turn")}]
     executor = cc.AgentExecutor(store, provider, triggers=[reminder], endpoint=cc.endpoint(provider, recordings=events))
-    asyncio.run(told(executor, "Go on and on."))
+    run_turn(executor, "Go on and on.")
     assert [remark for remark in executor.compiler.explain("demo").record.remarks if "shortened" in remark]
     assert seen == []
-    asyncio.run(told(executor, "And now?"))
+    run_turn(executor, "And now?")
     assert seen == ["after_compaction"]
     assert any(message.text == "Remember the plan." for message in store.load("demo"))
 
@@ -177,7 +171,7 @@ def test_text_before_an_approval_is_published_before_the_request(store: cc.Store
     """Guarantee 12.1: events are in the order in which things happened, also where they are stored in batches."""
     provider = cc.provider("codex:gpt-5.4", client="replay")
     executor = cc.AgentExecutor(store, provider, endpoint=Asking(), approve=lambda call, tool: True)
-    events = asyncio.run(told(executor, "Run it."))
+    events = run_turn(executor, "Run it.")
     asked = next(index for index, event in enumerate(events) if isinstance(event, ApprovalRequest))
     (call,) = [event for event in events[:asked] if isinstance(event, ToolCallDelta)]
     assert "command" in json.loads(call.arguments), "as a model writes them"
@@ -195,7 +189,7 @@ def test_the_provider_prompt_uses_tokens_without_affecting_calibration(store: cc
     provider = cc.provider("codex:gpt-5.4", client="replay")
     line = cc.endpoint(provider, recordings=[{"events": events}])
     executor = cc.AgentExecutor(store, provider, endpoint=line)
-    asyncio.run(told(executor, "Run it. " + "word " * 60))
+    run_turn(executor, "Run it. " + "word " * 60)
     usage = store.load("demo", last=1)[0].usage
     store.append("demo", cc.user("Again."))
     compiled = executor.compiler.compile("demo")

@@ -15,7 +15,7 @@ from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, InputDequeued, InputQueued, TextDelta, TurnFinish, TurnStart
 from contextc.store.turn_records import QueuedMessage
-from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds, played
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, fails, kinds, run_turn, says
 
 PROCESSES = multiprocessing.get_context("forkserver")
 
@@ -60,16 +60,10 @@ def follow_up(store: cc.Store, text: str) -> QueuedMessage:
 
 def test_what_steers_enters_between_two_steps_of_the_running_turn(store: cc.Store) -> None:
     """Guarantee 11.9."""
-    provider = Scripted(
-        [
-            Say(calls=(call(1),)),
-            then(lambda: steer(store, "only the first"), Say(calls=(call(2),))),
-            Say(text="All right."),
-        ]
-    )
+    provider = Scripted(says(call(1)), then(lambda: steer(store, "only the first"), says(call(2))), says("All right."))
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo", "add them all"))
+    events = run_turn(executor, "add them all")
 
     assert [users(request) for request in provider.requests] == [
         ["add them all"],
@@ -88,10 +82,10 @@ def test_what_steers_enters_between_two_steps_of_the_running_turn(store: cc.Stor
 
 def test_a_follow_up_opens_the_next_turn(store: cc.Store) -> None:
     """Guarantee 11.9: by itself, and the handle of the first turn has the events of both."""
-    provider = Scripted([then(lambda: follow_up(store, "and then?"), Say(text="First.")), Say(text="Second.")])
+    provider = Scripted(then(lambda: follow_up(store, "and then?"), says("First.")), says("Second."))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert texts(store) == ["user: hello", "assistant: First.", "user: and then?", "assistant: Second."]
     assert [(turn.number, turn.finish, turn.opened) for turn in store.turns("demo")] == [(1, "stop", 1), (2, "stop", 3)]
@@ -108,12 +102,10 @@ def test_several_of_both_keep_their_order(store: cc.Store) -> None:
         follow_up(store, "later 2")
         steer(store, "now 2")
 
-    provider = Scripted(
-        [then(talk, Say(calls=(call(1),))), Say(text="Steered."), Say(text="One."), Say(text="Two."), Say(text="?")]
-    )
+    provider = Scripted(then(talk, says(call(1))), says("Steered."), says("One."), says("Two."), says("?"))
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert texts(store) == [
         "user: hello",
@@ -131,10 +123,10 @@ def test_several_of_both_keep_their_order(store: cc.Store) -> None:
 
 def test_what_steers_a_turn_that_ends_opens_the_next(store: cc.Store) -> None:
     """Guarantee 11.9: it came while the last reply was written."""
-    provider = Scripted([then(lambda: steer(store, "wait"), Say(text="Done.")), Say(text="I wait.")])
+    provider = Scripted(then(lambda: steer(store, "wait"), says("Done.")), says("I wait."))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert texts(store) == ["user: hello", "assistant: Done.", "user: wait", "assistant: I wait."]
 
@@ -147,9 +139,9 @@ def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) 
         steer(store, "not so fast")
         follow_up(store, "then this")
 
-    refused = ProviderFailed("anthropic", "auth", "no key")
-    slow = Say(text="one two three four five six", silent=FIRST_WORD)
-    provider = Scripted([then(talk, refused if failure == "error" else slow), Say(text="New."), Say(text="Then.")])
+    refused = fails("auth", "no key")
+    slow = says("one two three four five six", silent=FIRST_WORD)
+    provider = Scripted(then(talk, refused if failure == "error" else slow), says("New."), says("Then."))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def ends_badly() -> cc.TurnResult:
@@ -162,7 +154,7 @@ def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) 
 
     assert asyncio.run(ends_badly()).finish == ("error" if failure == "error" else "cancelled")
     assert waiting(store) == [("steer", "not so fast"), ("follow-up", "then this")]
-    asyncio.run(played(executor, "demo", "this now"))
+    run_turn(executor, "this now")
 
     said = [line for line in texts(store) if not line.startswith("assistant: one")]
     assert said == [
@@ -179,9 +171,9 @@ def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) 
 def test_a_run_without_input_takes_what_waits(store: cc.Store) -> None:
     """Guarantee 11.9: also where no turn was ever run."""
     follow_up(store, "anybody?")
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Yes.")]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Yes.")))
 
-    events = asyncio.run(played(executor, "demo", None))
+    events = run_turn(executor, None)
 
     assert texts(store) == ["user: anybody?", "assistant: Yes."]
     assert kinds(events)[:2] == ["turn-start", "input-taken"]
@@ -191,7 +183,7 @@ def test_input_that_comes_in_the_moment_a_turn_ends_is_answered(store: cc.Store)
     """Guarantee 11.9: by the turn that ends, or by the next run; exactly once."""
 
     async def talk(delay: float, number: int) -> None:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([lambda _: Say(text="Yes.")]))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")))
         turn = executor.start("demo", f"first {number}")
         await asyncio.sleep(delay)
         await executor.follow_up("demo", f"second {number}")
@@ -211,7 +203,7 @@ def test_input_that_comes_in_the_moment_a_turn_ends_is_answered(store: cc.Store)
 def test_pictures_wait_too(store: cc.Store) -> None:
     """Guarantee 11.9."""
     picture = cc.Media(mime_type="image/png", data=b"\x89PNG not really")
-    provider = Scripted([Say(text="Nice.")])
+    provider = Scripted(says("Nice."))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def queues() -> None:
@@ -237,8 +229,8 @@ def test_what_cannot_be_a_message_does_not_enter_the_queue(store: cc.Store) -> N
 def test_redaction_removes_text_of_queued_input(store: cc.Store) -> None:
     """Guarantee 2.8: events about queued input are redacted with the message that it became."""
     follow_up(store, "my number is 555-1234")
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Noted.")]))
-    asyncio.run(played(executor, "demo", None))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Noted.")))
+    run_turn(executor, None)
 
     store.redact("demo", 1)
 
@@ -253,8 +245,8 @@ def die_while_input_waits(address: str) -> None:
         follow_up(store, "and this")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    provider = Scripted([Say(calls=(call(1),)), then(die, Say(text="never"))])
-    asyncio.run(played(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider), "demo"))
+    provider = Scripted(says(call(1)), then(die, says("never")))
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider))
 
 
 def test_nothing_is_lost_where_the_process_dies(tmp_path: Path) -> None:
@@ -266,7 +258,7 @@ def test_nothing_is_lost_where_the_process_dies(tmp_path: Path) -> None:
     assert child.exitcode == -signal.SIGKILL
     with cc.open_store(address) as store:
         assert waiting(store) == [("steer", "careful"), ("follow-up", "and this")]
-        provider = Scripted([Say(text="Careful."), Say(text="This.")])
+        provider = Scripted(says("Careful."), says("This."))
         executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
 
         events = asyncio.run(resumed(executor))

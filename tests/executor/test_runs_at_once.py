@@ -19,7 +19,7 @@ from contextc.prompts import PromptContext
 from contextc.providers.client import ProviderCall
 from contextc.store.message_log import agent_of, run_name
 from contextc.store.turn_records import TurnRecord
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
+from tests.executor.scripted_provider import SONNET, Scripted, add, call, run_turn, says
 from tests.executor.test_own_sessions import MINE, Service
 
 
@@ -36,7 +36,7 @@ class Gate:
         return "held"
 
 
-HOLDING = Say(text="r1 holds", calls=(("h1", "hold", {}),))
+HOLDING = says("r1 holds", ("h1", "hold", {}))
 
 
 def texts(request: JSONObject) -> list[str]:
@@ -58,7 +58,7 @@ def test_two_runs_of_one_agent_answer_at_once() -> None:
 
     async def play() -> None:
         gate = Gate()
-        first = executor(store, Scripted([HOLDING, Say(text="r1 done")]), "r1", gate.hold)
+        first = executor(store, Scripted(HOLDING, says("r1 done")), "r1", gate.hold)
         running = first.start("demo", "one")
         await gate.reached.wait()
         beside = second.start("demo", "two")
@@ -72,7 +72,7 @@ def test_two_runs_of_one_agent_answer_at_once() -> None:
         await third.start("demo", "three").wait()
 
     store = cc.open_store("memory:")
-    provider, after = Scripted([Say(text="r2", calls=(call(1),)), Say(text="r2 done")]), Scripted([Say(text="ok")])
+    provider, after = Scripted(says("r2", call(1)), says("r2 done")), Scripted(says("ok"))
     second, third = executor(store, provider, "r2"), executor(store, after, None)
     asyncio.run(play())
 
@@ -99,15 +99,11 @@ def test_the_first_run_gets_the_second_one_when_that_has_ended() -> None:
         first = executor(store, provider, "r1", gate.hold)
         running = first.start("demo", "one")
         await gate.reached.wait()
-        await (
-            executor(store, Scripted([Say(text="r2", calls=(call(1),)), Say(text="r2 done")]), "r2")
-            .start("demo", "two")
-            .wait()
-        )
+        await executor(store, Scripted(says("r2", call(1)), says("r2 done")), "r2").start("demo", "two").wait()
         gate.opened.set()
         await running.wait()
 
-    store, provider = cc.open_store("memory:"), Scripted([HOLDING, Say(text="r1 done")])
+    store, provider = cc.open_store("memory:"), Scripted(HOLDING, says("r1 done"))
     asyncio.run(play())
     assert texts(provider.requests[1]) == ["one", "r1 holds", "hold", "held", "two", "r2", "add", "3", "r2 done"]
 
@@ -163,7 +159,7 @@ def test_a_run_answers_its_message_also_if_another_run_read_it_and_has_ended() -
             return PromptContext()
 
         for name in ("tests", "docs"):
-            await executor(store, Scripted([Say(text="before")]), name).start("demo", f"earlier {name}").wait()
+            await executor(store, Scripted(says("before")), name).start("demo", f"earlier {name}").wait()
         running = executor(store, tests, "tests").start("demo", "one", context=first_context)
         assert await running.begun()
         beside = executor(store, docs, "docs").start("demo", "two", context=second_context)
@@ -173,7 +169,7 @@ def test_a_run_answers_its_message_also_if_another_run_read_it_and_has_ended() -
         await executor(store, docs, "docs").start("demo", "three").wait()
 
     store = cc.open_store("memory:")
-    tests, docs = Scripted([Say(text="Green.")]), Scripted([Say(text="Written."), Say(text="Done.")])
+    tests, docs = Scripted(says("Green.")), Scripted(says("Written."), says("Done."))
     asyncio.run(play())
     assert texts(tests.requests[-1])[-2:] == ["one", "two"]
     assert texts(docs.requests[0])[-2:] == ["one", "two"]
@@ -185,9 +181,9 @@ def test_a_run_waits_for_a_turn_without_a_run() -> None:
 
     async def play() -> None:
         gate = Gate()
-        running = executor(store, Scripted([HOLDING, Say(text="ok")]), None, gate.hold).start("demo", "one")
+        running = executor(store, Scripted(HOLDING, says("ok")), None, gate.hold).start("demo", "one")
         await gate.reached.wait()
-        named = executor(store, Scripted([Say(text="ok")]), "r2")
+        named = executor(store, Scripted(says("ok")), "r2")
         assert isinstance((await named.start("demo", "two").wait()).error, ConversationBusy)
         waiting = named.start("demo", "two", wait=60)
         gate.opened.set()
@@ -204,7 +200,7 @@ def test_a_run_takes_the_agents_own_name_if_the_other_turn_ends_while_it_looks(m
 
     async def play() -> None:
         loop, gate = asyncio.get_running_loop(), Gate()
-        running = executor(store, Scripted([HOLDING, Say(text="ok")]), None, gate.hold).start("demo", "one")
+        running = executor(store, Scripted(HOLDING, says("ok")), None, gate.hold).start("demo", "one")
         await gate.reached.wait()
         look = Turn._find_open_turn  # pyright: ignore[reportPrivateUsage]
 
@@ -215,7 +211,7 @@ def test_a_run_takes_the_agents_own_name_if_the_other_turn_ends_while_it_looks(m
             return look(turn, name)
 
         monkeypatch.setattr(Turn, "_find_open_turn", look_late)
-        assert (await executor(store, Scripted([Say(text="ok")]), "r2").start("demo", "two").wait()).finish == "stop"
+        assert (await executor(store, Scripted(says("ok")), "r2").start("demo", "two").wait()).finish == "stop"
 
     store = cc.open_store("memory:")
     asyncio.run(play())
@@ -227,21 +223,21 @@ def test_a_run_has_one_turn_at_a_time_and_so_has_an_agent_without_runs() -> None
 
     async def play() -> None:
         gate, other = Gate(), Gate()
-        running = executor(store, Scripted([HOLDING, Say(text="ok")]), "r1", gate.hold).start("demo", "one")
+        running = executor(store, Scripted(HOLDING, says("ok")), "r1", gate.hold).start("demo", "one")
         await gate.reached.wait()
         for run in ("r1", None):
-            refused = await executor(store, Scripted([]), run).start("demo", "again").wait()
+            refused = await executor(store, Scripted(), run).start("demo", "again").wait()
             assert isinstance(refused.error, ConversationBusy)
             assert "different names of `run`" in str(refused.error)
-        beside = executor(store, Scripted([HOLDING, Say(text="ok")]), "r2", other.hold).start("demo", "two")
+        beside = executor(store, Scripted(HOLDING, says("ok")), "r2", other.hold).start("demo", "two")
         await other.reached.wait()
         gate.opened.set()
         await running.wait()
-        refused = await executor(store, Scripted([]), "r2").start("demo", "again").wait()
+        refused = await executor(store, Scripted(), "r2").start("demo", "again").wait()
         assert isinstance(refused.error, ConversationBusy)
         other.opened.set()
         assert (await beside.wait()).finish == "stop"
-        assert (await executor(store, Scripted([Say(text="ok")]), "r2").start("demo", "again").wait()).finish == "stop"
+        assert (await executor(store, Scripted(says("ok")), "r2").start("demo", "again").wait()).finish == "stop"
 
     store = cc.open_store("memory:")
     asyncio.run(play())
@@ -269,7 +265,7 @@ def test_steering_reaches_the_run_it_is_meant_for() -> None:
         await turns[0].wait()
 
     store = cc.open_store("memory:")
-    first, second = Scripted([HOLDING, Say(text="ok")]), Scripted([HOLDING, Say(text="ok")])
+    first, second = Scripted(HOLDING, says("ok")), Scripted(HOLDING, says("ok"))
     asyncio.run(play())
     assert texts(second.requests[1])[-1] == "left"
     assert store.queued("demo") == []
@@ -291,7 +287,7 @@ def test_a_dead_run_is_recovered_alone_and_resumed_beside_the_other() -> None:
 
     results = [message for message in store.load("demo") if message.role == "tool"]
     assert [(result.run, result.tool_results[0].call_id) for result in results] == [("r2", "c-r2")]
-    provider = Scripted([Say(text="r2 done")])
+    provider = Scripted(says("r2 done"))
 
     async def resume() -> cc.executor.TurnResult:
         return await executor(store, provider, "r2").resume("demo").wait()
@@ -307,15 +303,15 @@ def test_a_run_beside_another_is_kept_with_its_account(tmp_path: Path) -> None:
 
     async def play() -> None:
         gate = Gate()
-        running = executor(store, Scripted([HOLDING, Say(text="ok")]), "r1", gate.hold).start("demo", "one")
+        running = executor(store, Scripted(HOLDING, says("ok")), "r1", gate.hold).start("demo", "one")
         await gate.reached.wait()
         await executor(store, provider, "r2").start("demo", "two").wait()
         gate.opened.set()
         await running.wait()
 
-    provider = Scripted([Say(text="r2 done")])
+    provider = Scripted(says("r2 done"))
     with cc.open_store(tmp_path / "store.db") as store:
-        asyncio.run(played(executor(store, Scripted([Say(text="before")]), None), "demo", "zero"))
+        run_turn(executor(store, Scripted(says("before")), None), "zero")
         asyncio.run(play())
     with cc.open_store(tmp_path / "store.db") as store:
         compiler = cc.MessageCompiler(store, SONNET)
@@ -331,7 +327,7 @@ def test_a_run_that_waits_for_approval_is_continued_beside_the_other() -> None:
 
     async def play() -> None:
         gate = Gate()
-        running = executor(store, Scripted([HOLDING, Say(text="r1 done")]), "r1", gate.hold).start("demo", "one")
+        running = executor(store, Scripted(HOLDING, says("r1 done")), "r1", gate.hold).start("demo", "one")
         await gate.reached.wait()
         assert (await asking.start("demo", "two").wait()).finish == "waiting"
         (approval,) = store.approvals("demo")
@@ -341,7 +337,7 @@ def test_a_run_that_waits_for_approval_is_continued_beside_the_other() -> None:
         gate.opened.set()
         assert (await running.wait()).text == "r1 done"
 
-    store, provider = cc.open_store("memory:"), Scripted([Say(calls=(call(1),)), Say(text="r2 done")])
+    store, provider = cc.open_store("memory:"), Scripted(says(call(1)), says("r2 done"))
     asking = cc.AgentExecutor(
         store,
         SONNET,
@@ -359,8 +355,8 @@ def test_many_runs_at_once_lose_and_double_nothing(store: cc.Store) -> None:
     """On every kind of store: each question is answered once, and the next request has all of it once."""
 
     async def ask(run: str, questions: int) -> None:
-        adds = [Say(text=f"{run} adds", calls=(call(f"{run}-{number}"),)) for number in range(questions)]
-        agent = executor(store, Scripted([line for add in adds for line in (add, Say(text=f"{run} is done"))]), run)
+        adds = [says(f"{run} adds", call(f"{run}-{number}")) for number in range(questions)]
+        agent = executor(store, Scripted(*[line for add in adds for line in (add, says(f"{run} is done"))]), run)
         for number in range(questions):
             result = await agent.start("demo", f"{run} asks {number}").wait()
             assert (result.finish, result.error) == ("stop", None)
@@ -369,7 +365,7 @@ def test_many_runs_at_once_lose_and_double_nothing(store: cc.Store) -> None:
         await asyncio.gather(*[ask(f"r{index}", 3) for index in range(3)])
         await executor(store, after, None).start("demo", "the end").wait()
 
-    after = Scripted([Say(text="ok")])
+    after = Scripted(says("ok"))
     asyncio.run(play())
 
     messages = store.load("demo")

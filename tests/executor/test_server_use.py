@@ -8,18 +8,18 @@ import contextc as cc
 from contextc.events import CompactionFinished, TurnFinish
 from contextc.messages import ToolCall
 from contextc.tools import FunctionTool
-from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, call
+from tests.executor.scripted_provider import FIRST_WORD, SONNET, Scripted, call, says
 
 
-def sign(a: int, b: int) -> str:
+def sign() -> str:
     """Sign something."""
-    return f"signed {a + b} times"
+    return "signed"
 
 
 def test_one_agent_uses_another_approver_in_each_conversation(store: cc.Store) -> None:
     """The client and the tools are shared; the approver is not."""
-    script = [Say(calls=(call(1, "sign"),)), Say(text="Done."), Say(calls=(call(2, "sign"),)), Say(text="Done.")]
-    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(script), tools=[cc.tool(sign, approval=True)])
+    script = [says(call(1, "sign")), says("Done."), says(call(2, "sign")), says("Done.")]
+    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[cc.tool(sign, approval=True)])
     asked: list[str] = []
 
     def asking(name: str, answer: bool) -> cc.AgentExecutor:
@@ -45,8 +45,8 @@ def test_one_agent_uses_another_approver_in_each_conversation(store: cc.Store) -
 async def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
     """Guarantee 3.2: one turn at a time, and starting another one raises an error at once."""
     refused = False
-    slow = Say(text="a b c", silent=FIRST_WORD, until=lambda: refused)
-    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow]))
+    slow = says("a b c", silent=FIRST_WORD, until=lambda: refused)
+    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow))
     turn = agent.start("demo", "Hello")
     assert await turn.begun() == 1
     with pytest.raises(cc.errors.ConversationBusy):
@@ -58,7 +58,7 @@ async def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
 
 async def test_a_watcher_of_the_end_may_start_the_next_turn(store: cc.Store) -> None:
     """Guarantee 3.2: the lease ends with the turn, in one transaction."""
-    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="One."), Say(text="Two.")]))
+    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("One."), says("Two.")))
     first = agent.start("demo", "Hello")
     await first.begun()
     while not any(isinstance(event, TurnFinish) for event in store.events("demo")):

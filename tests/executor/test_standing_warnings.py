@@ -13,7 +13,7 @@ from contextc.compiler.draft import PolicyArgument
 from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, CompactionFinished, StepStart, SystemMessageCreated
 from contextc.triggers import ResourceUsage, Trigger, TriggerContext, context_triggers, memory_trigger, trigger
-from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, call, played, rebuilt
+from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, call, fails, rebuilt, run_turn, says
 from tests.executor.test_provider_tools import recorded
 
 HIGH = 20
@@ -33,7 +33,7 @@ class Reading(Scripted):
     """A model that reads one file after the other. How far it is, it counts itself: its past is cut."""
 
     def __init__(self, steps: int, lines: dict[int, Line] | None = None) -> None:
-        super().__init__([self.next])
+        super().__init__(self.next)
         self.steps, self.lines = steps, lines or {}
         self.done: int = 0
 
@@ -44,8 +44,8 @@ class Reading(Scripted):
             return line
         self.done += 1
         if self.done > self.steps:
-            return Say(text="Done.", input=0)
-        return Say(calls=(call(self.done, "read", number=self.done),), input=0)
+            return says("Done.", input=0)
+        return says(call(self.done, "read", number=self.done), input=0)
 
     def resources(self) -> ResourceUsage:
         return ResourceUsage(memory=0.9 if self.done >= HIGH else 0.5, cpu=0.1)
@@ -97,7 +97,7 @@ def test_every_request_of_a_long_turn_is_true(store: cc.Store, summarize: Callab
     line = Reading(90)
 
     executor = agent(store, line, summarize=summarize, decay=summarize is not None)
-    events = asyncio.run(played(executor, "demo", "understand this project"))
+    events = run_turn(executor, "understand this project")
 
     starts = [event for event in events if isinstance(event, StepStart)]
     assert len(starts) == len(line.bodies) == 91
@@ -122,10 +122,10 @@ def test_every_request_of_a_long_turn_is_true(store: cc.Store, summarize: Callab
 def test_a_retried_request_contains_a_repeated_text_once(store: cc.Store) -> None:
     """The first request after a cut fails, and is made again: nothing is doubled by that."""
     whole = Reading(45)
-    cut = said(asyncio.run(played(agent(store, whole, decay=False), "whole")), "Memory warning")[1]
-    line = Reading(45, {cut: ProviderFailed("anthropic", "transient", "Overloaded", retry_after=0.001)})
+    cut = said(run_turn(agent(store, whole, decay=False), conversation="whole"), "Memory warning")[1]
+    line = Reading(45, {cut: fails("transient", "Overloaded", retry_after=0.001)})
 
-    events = asyncio.run(played(agent(store, line, decay=False), "demo"))
+    events = run_turn(agent(store, line, decay=False))
 
     assert said(events, "Memory warning") == [HIGH + 1, cut]
     assert line.bodies[cut - 1] == line.bodies[cut]
@@ -133,9 +133,9 @@ def test_a_retried_request_contains_a_repeated_text_once(store: cc.Store) -> Non
 
 def test_a_smaller_budget_repeats_trimmed_warnings(store: cc.Store) -> None:
     """The provider finds a request too long, and it is cut without being prepared again."""
-    line = Reading(62, {60: ProviderFailed("anthropic", "context", "prompt is too long")})
+    line = Reading(62, {60: fails("context", "prompt is too long")})
 
-    events = asyncio.run(played(agent(store, line, budget=20_000, decay=False), "demo"))
+    events = run_turn(agent(store, line, budget=20_000, decay=False))
 
     assert said(events, "Memory warning") == [HIGH + 1, 60]
     assert all(b"Memory warning:" in body for body in line.bodies[HIGH:])
@@ -143,9 +143,9 @@ def test_a_smaller_budget_repeats_trimmed_warnings(store: cc.Store) -> None:
 
 def test_a_request_that_cannot_shrink_is_retried_once(store: cc.Store) -> None:
     """A provider that finds a short request too long is asked once more, not answered with an error of ours."""
-    line = Reading(0, {1: ProviderFailed("anthropic", "context", "prompt is too long")})
+    line = Reading(0, {1: fails("context", "prompt is too long")})
 
-    asyncio.run(played(agent(store, line, budget=None), "demo"))
+    run_turn(agent(store, line, budget=None))
 
     assert len(line.bodies) == 2
     assert store.turns("demo")[0].finish == "stop"
@@ -159,7 +159,7 @@ def test_a_standing_text_of_a_function_is_repeated_after_trimming(store: cc.Stor
         return "Keep to the plan."
 
     line = Reading(45)
-    events = asyncio.run(played(agent(store, line, triggers=[plan]), "demo"))
+    events = run_turn(agent(store, line, triggers=[plan]))
 
     assert all(body.count(b"Keep to the plan.") >= 1 for body in line.bodies)
     epochs = sum(isinstance(event, StepStart) and bool(event.why) for event in events)
@@ -180,15 +180,15 @@ def test_triggers_are_asked_after_a_compaction_that_was_requested(store: cc.Stor
     executor = agent(store, line, triggers=[listen], summarize=short)
     for number in range(8):
         line.done = 0
-        asyncio.run(played(executor, "demo", f"question {number} " + "word " * 200))
+        run_turn(executor, f"question {number} " + "word " * 200)
     assert asyncio.run(executor.compact("demo")) is not None
     line.done = 0
-    line.lines[1] = ProviderFailed("anthropic", "auth", "no key")
+    line.lines[1] = fails("auth", "no key")
     with pytest.raises(ProviderFailed):
-        asyncio.run(played(executor, "demo", "in vain"))
+        run_turn(executor, "in vain")
     for given in ("next", "and next"):
         line.done = 0
-        asyncio.run(played(executor, "demo", given))
+        run_turn(executor, given)
 
     assert asked == [("after_compaction", 1)]
     assert [body.count(b"Read the plan again.") for body in line.bodies] == [0] * 8 + [1, 1, 1]
@@ -198,14 +198,12 @@ def test_how_full_one_models_context_is_concerns_no_other_model(store: cc.Store)
     """A warning of a small model is not shown to a large one, and is not forgotten by the small one meanwhile."""
     small = cc.provider(SONNET, window=4_000, output=500)
     first, other, third = Reading(29), Reading(1), Reading(1)
-    events = asyncio.run(played(agent(store, first, budget=None, model=small, triggers=context_triggers()), "demo"))
+    events = run_turn(agent(store, first, budget=None, model=small, triggers=context_triggers()))
     assert said(events, "Context warning")
 
     large = agent(store, other, budget=None, model="anthropic:claude-opus-4-5", triggers=context_triggers())
-    asyncio.run(played(large, "demo", "and you?"))
-    back = asyncio.run(
-        played(agent(store, third, budget=None, model=small, triggers=context_triggers()), "demo", "and?")
-    )
+    run_turn(large, "and you?")
+    back = run_turn(agent(store, third, budget=None, model=small, triggers=context_triggers()), "and?")
 
     assert not any(b"Context warning" in body for body in other.bodies)
     assert all(body.count(b"Context warning") == 1 for body in third.bodies)
@@ -224,7 +222,7 @@ def test_a_provider_that_compacts_its_own_session_is_warned_again(store: cc.Stor
         resources=lambda: ResourceUsage(memory=0.9, cpu=0.1),
     )
 
-    steps = [asyncio.run(played(executor, "demo", text)) for text in ("Go on and on.", "And now?", "And then?")]
+    steps = [run_turn(executor, text) for text in ("Go on and on.", "And now?", "And then?")]
 
     assert [len(said(events, "Memory warning")) for events in steps] == [1, 1, 0]
 
@@ -245,8 +243,8 @@ def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> No
             self.done += 1
             tokens = len(encode(request)) // 4 if seed % 2 else 0
             if random.random() < 0.1:
-                return Say(text="Done.", input=tokens)
-            return Say(calls=(call(self.done, "read", number=self.done),), input=tokens)
+                return says("Done.", input=tokens)
+            return says(call(self.done, "read", number=self.done), input=tokens)
 
         def resources(self) -> ResourceUsage:
             if self.asked != self.done and random.random() < 0.15:
@@ -271,7 +269,7 @@ def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> No
         limits=cc.Limits(steps=30),
     )
     for turn in range(4):
-        events = asyncio.run(played(executor, "demo", f"go {turn}"))
+        events = run_turn(executor, f"go {turn}")
         starts += [event for event in events if isinstance(event, StepStart)]
         if seed > 1:
             asyncio.run(executor.compact("demo"))
@@ -291,7 +289,7 @@ class Answering(Scripted):
     """A model that answers every message at once, with so many words."""
 
     def __init__(self, words: int) -> None:
-        super().__init__([lambda _: Say(text="word " * words, input=0)])
+        super().__init__(lambda _: says("word " * words, input=0))
 
 
 @pytest.mark.parametrize(
@@ -313,7 +311,7 @@ def test_no_request_gets_a_warning_and_its_end_at_once(
         )
         for number in range(1, 14):
             words = size + number % 3 * 130 * (policy == "sliding_window")  # what it cuts differs with the message
-            events = asyncio.run(played(executor, "demo", f"question {number} " + "text " * words))
+            events = run_turn(executor, f"question {number} " + "text " * words)
             news = [event.text for event in events if isinstance(event, SystemMessageCreated)]
             assert len(news) <= 1, (size, number, news)
             for word, percentage in WORD.findall("".join(news).encode()):
@@ -335,7 +333,7 @@ def test_a_trigger_text_that_is_too_long_is_shortened_and_can_be_read_on(tools: 
     executor = cc.AgentExecutor(store, model, tools=tools, triggers=[manual], endpoint=line)
 
     for text in ("go", "again"):
-        asyncio.run(played(executor, "demo", text))
+        run_turn(executor, text)
 
     assert [turn.finish for turn in store.turns("demo")] == ["stop", "stop"]
     assert rebuilt(executor, "demo", 2) == line.bodies
@@ -378,7 +376,7 @@ def test_a_trigger_message_never_takes_the_place_of_what_was_asked() -> None:
             summarize=None,
         )
 
-        asyncio.run(played(bare, "demo", asked))
+        run_turn(bare, asked)
         for _ in range(3):
-            asyncio.run(played(executor, "demo", asked))
+            run_turn(executor, asked)
         assert all(asked.strip().encode() in body for body in line.bodies)

@@ -15,7 +15,7 @@ from contextc.store.sqlite import SQLiteStore
 from contextc.store.transaction_engine import Result, Transaction
 from contextc.tools import ToolContext
 from tests.conftest import some
-from tests.executor.scripted_provider import SONNET, Say, Scripted
+from tests.executor.scripted_provider import SONNET, Scripted, call, says
 
 WRITES = 12
 FULL = "The disk is full. Nothing was written."
@@ -50,7 +50,7 @@ def unwilling(tmp_path: Path) -> Iterator[Unwilling]:
 
 def agent(store: cc.Store) -> cc.AgentExecutor:
     words = " ".join([f"word{number}" for number in range(30)])
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text=words, pause=0.01)] * 2))
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*[says(words, pause=0.01)] * 2))
 
 
 @pytest.mark.parametrize("number", some(range(3, WRITES), 4))
@@ -97,7 +97,7 @@ def test_progress_that_could_not_be_stored_is_logged(unwilling: Unwilling, caplo
 
     async def run() -> cc.TurnResult:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
-        scripted = Scripted([Say(calls=(("c1", "read", {}),)), Say(text="done")])
+        scripted = Scripted(says(call(1, "read")), says("done"))
         return await cc.AgentExecutor(unwilling, SONNET, tools=[read], endpoint=scripted).start("demo", "go").wait()
 
     assert asyncio.run(run()).finish == "stop"

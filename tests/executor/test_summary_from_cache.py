@@ -1,7 +1,8 @@
 """A summary is asked for with the channel's own request and one message more, so that the provider's cache is read."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -11,25 +12,18 @@ from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler.compaction import LIVE_REQUEST
 from contextc.events import CompactionFinished
 from contextc.executor.summaries import SUMMARY_INSTRUCTIONS
-from contextc.providers.client import Endpoint, ProviderCall
 from contextc.tools.definitions import NativeTool
-from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.executor.scripted_provider import SONNET, Say, Scripted, call, played, run_turn, says
 from tests.executor.test_compaction import REPLIES
 
 LIVE, SEPARATE = encode(LIVE_REQUEST)[1:-1], encode(SUMMARY_INSTRUCTIONS.partition("\n")[0])[1:-1]
 MESSAGES = {"messages", "input", "contents"}
 
 
-class Recording(Endpoint):
-    """A provider that gives the same reply to every request."""
-
-    def __init__(self, events: list[JSONObject]) -> None:
-        self.events, self.bodies = events, list[bytes]()
-
-    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        self.bodies.append(call.body)
-        for event in self.events:
-            yield decode(encode(event).replace(b'"msg_1"', b'"msg_%d"' % len(self.bodies)))
+def replying(name: str) -> Scripted:
+    """A provider that gives the same reply to every request, with new ids."""
+    ids = count(1)
+    return Scripted(lambda _: decode(encode(REPLIES[name]).replace(b'"msg_1"', b'"msg_%d"' % next(ids))))
 
 
 def look_up(word: str) -> str:
@@ -54,11 +48,11 @@ def kinds(bodies: list[bytes]) -> list[str]:
 @pytest.mark.parametrize("name", REPLIES)
 def test_the_request_for_a_summary_extends_the_last_request(store: cc.Store, name: str) -> None:
     """Guarantee 7.10: same tools, system prompt, settings and messages, to the byte; the channel does not move."""
-    line = Recording(REPLIES[name])
+    line = replying(name)
     executor = cc.AgentExecutor(store, small(name), tools=[look_up], system_prompt="Be brief.", endpoint=line)
     fill(store)
-    asyncio.run(played(executor, "demo", "first"))
-    asyncio.run(played(executor, "demo", "second"))
+    run_turn(executor, "first")
+    run_turn(executor, "second")
     channel = executor.channel("demo")
     before = cc.SessionManager(store).sessions("demo")
 
@@ -84,10 +78,10 @@ def test_the_request_for_a_summary_extends_the_last_request(store: cc.Store, nam
 
 def test_a_preview_knows_what_the_cache_saves(store: cc.Store) -> None:
     """It prices the part that the provider has read before as a cache read."""
-    executor = cc.AgentExecutor(store, small(SONNET), endpoint=Recording(REPLIES[SONNET]))
+    executor = cc.AgentExecutor(store, small(SONNET), endpoint=replying(SONNET))
     fill(store)
     cold = executor.preview_compaction("demo")
-    asyncio.run(played(executor, "demo", "first"))
+    run_turn(executor, "first")
     warm = executor.preview_compaction("demo")
 
     assert cold is not None
@@ -107,27 +101,27 @@ def test_a_preview_knows_what_the_cache_saves(store: cc.Store) -> None:
 )
 def test_a_request_that_may_not_end_with_a_text_is_not_extended(store: cc.Store, options: JSONObject) -> None:
     """Guarantee 7.10: then the messages are sent in a separate request, as a fenced transcript."""
-    line = Recording(REPLIES[SONNET])
+    line = replying(SONNET)
     executor = cc.AgentExecutor(store, small(SONNET), endpoint=line, **options)
     fill(store)
-    asyncio.run(played(executor, "demo", "first"))
+    run_turn(executor, "first")
 
     assert asyncio.run(executor.compact("demo")) is not None
     assert kinds(line.bodies) == ["turn", "separate"]
 
 
 def test_the_first_request_of_a_channel_has_no_cache_to_read(store: cc.Store) -> None:
-    line = Recording(REPLIES[SONNET])
+    line = replying(SONNET)
     fill(store)
     assert asyncio.run(cc.AgentExecutor(store, small(SONNET), endpoint=line).compact("demo")) is not None
     assert kinds(line.bodies) == ["separate"]
 
 
 def test_a_function_that_sums_up_gets_no_request(store: cc.Store) -> None:
-    line = Recording(REPLIES[SONNET])
+    line = replying(SONNET)
     executor = cc.AgentExecutor(store, small(SONNET), endpoint=line, summarize=lambda messages, previous: "mine")
     fill(store)
-    asyncio.run(played(executor, "demo", "first"))
+    run_turn(executor, "first")
     assert asyncio.run(executor.compact("demo")) is not None
     assert kinds(line.bodies) == ["turn"]
 
@@ -144,13 +138,13 @@ def test_a_tool_call_in_the_reply_is_not_run(store: cc.Store) -> None:
     def reply(request: JSONObject) -> Say:
         body = encode(request)
         if LIVE in body:
-            return Say(text="Let me look.", calls=(("c1", "act", {"word": "x"}),))
-        return Say(text="All of it, in short." if SEPARATE in body else "Fine.")
+            return says("Let me look.", call(1, "act", word="x"))
+        return says("All of it, in short." if SEPARATE in body else "Fine.")
 
-    line = Scripted([reply])
+    line = Scripted(reply)
     executor = cc.AgentExecutor(store, small(SONNET), tools=[act], endpoint=line)
     fill(store)
-    asyncio.run(played(executor, "demo", "first"))
+    run_turn(executor, "first")
 
     done = asyncio.run(executor.compact("demo"))
 
@@ -171,9 +165,9 @@ def changes(store: cc.Store, at: int) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("change", ["edit", "rewind", "redact"])
 def test_a_summary_is_not_used_without_a_message_it_was_written_from(store: cc.Store, change: str) -> None:
     """Guarantee 7.10: the request had all messages, so the summary may quote those after the ones it replaces."""
-    executor = cc.AgentExecutor(store, small(SONNET), endpoint=Recording(REPLIES[SONNET]))
+    executor = cc.AgentExecutor(store, small(SONNET), endpoint=replying(SONNET))
     fill(store)
-    asyncio.run(played(executor, "demo", "the last question"))
+    run_turn(executor, "the last question")
     done = asyncio.run(executor.compact("demo"))
     assert done is not None
     last = store.conversation("demo").length - 1
@@ -193,17 +187,17 @@ def test_a_full_window_is_summed_up_from_the_cache_during_a_turn(store: cc.Store
 
     def reply(request: JSONObject) -> Say:
         if LIVE in encode(request) or SEPARATE in encode(request):
-            return Say(text="Notes were written.", input=0)
+            return says("Notes were written.", input=0)
         number = len(line.bodies)
         if number > 60:
-            return Say(text="Done.", input=0)
-        return Say(calls=((f"c{number}", "note", {"text": f"note {number} " + "word " * 150}),), input=0, output=200)
+            return says("Done.", input=0)
+        return says((f"c{number}", "note", {"text": f"note {number} " + "word " * 150}), input=0, output=200)
 
-    line = Scripted([reply])
+    line = Scripted(reply)
     provider = cc.provider(SONNET, window=12_000, output=2_000)
     executor = cc.AgentExecutor(store, provider, tools=[note], endpoint=line, summarize_at=None)
 
-    events = asyncio.run(played(executor, "demo", "write notes"))
+    events = run_turn(executor, "write notes")
 
     assert kinds(line.bodies).count("live") >= 1
     assert kinds(line.bodies).count("separate") == 0
@@ -223,12 +217,12 @@ def test_results_that_were_left_out_before_do_not_cost_the_cache(store: cc.Store
 
     def reply(request: JSONObject) -> Say:
         if LIVE in encode(request) or SEPARATE in encode(request):
-            return Say(text="Entries were read.", input=0)
+            return says("Entries were read.", input=0)
         if "tool_result" in str(request["messages"][-1]):
-            return Say(text="It is entered. " + "word " * 250, input=0, output=260)
-        return Say(calls=((f"c{len(line.bodies)}", "read", {"number": len(line.bodies)}),), input=0, output=20)
+            return says("It is entered. " + "word " * 250, input=0, output=260)
+        return says((f"c{len(line.bodies)}", "read", {"number": len(line.bodies)}), input=0, output=20)
 
-    line = Scripted([reply])
+    line = Scripted(reply)
     executor = cc.AgentExecutor(
         store, cc.provider(SONNET, window=12_000, output=2_000), tools=[read], triggers=(), endpoint=line
     )

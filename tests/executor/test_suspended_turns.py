@@ -13,7 +13,7 @@ from contextc.providers.client import ProviderCall
 from contextc.store.transaction_engine import Transaction
 from contextc.tools import FunctionTool
 from tests.executor.approval_shop import DONE, PATIENCE, PAYS, Shop, sound
-from tests.executor.scripted_provider import SONNET, Say, Scripted, kinds
+from tests.executor.scripted_provider import SONNET, Scripted, call, kinds, says
 from tests.executor.scripted_tool_provider import agent as tool_provider
 from tests.executor.scripted_tool_provider import ended, said
 
@@ -98,7 +98,7 @@ def test_new_input_is_queued_while_a_turn_waits(store: cc.Store) -> None:
     assert shop.results == [("c2", "looked")]
     for each in store.approvals("demo"):
         store.answer_approval(each.id, True)
-    provider = Scripted([DONE, Say(text="Yes.")])
+    provider = Scripted(DONE, says("Yes."))
     agent = cc.AgentExecutor(store, SONNET, tools=shop.tools(), endpoint=provider, approve=cc.executor.Suspend())
 
     async def resumed() -> list[str]:
@@ -117,7 +117,7 @@ def test_new_input_is_queued_while_a_turn_waits(store: cc.Store) -> None:
 def test_calls_with_the_same_id_are_asked_one_after_the_other(store: cc.Store) -> None:
     """Guarantee 11.12: only their order tells their results apart."""
     shop = Shop(store)
-    twice = Say(calls=(("x", "pay", {"amount": 1}), ("x", "pay", {"amount": 2}), ("x", "look", {})))
+    twice = says(("x", "pay", {"amount": 1}), ("x", "pay", {"amount": 2}), ("x", "look", {}))
     assert shop.run(shop.agent(twice)).finish == "waiting"
     (first,) = store.approvals("demo")
     assert (first.index, first.arguments) == (0, {"amount": 1})
@@ -137,7 +137,7 @@ def test_an_approval_that_expires_gets_the_default_answer(store: cc.Store, defau
     """Guarantee 18.3: resuming looks for it."""
     shop = Shop(store)
     suspend = cc.executor.Suspend(seconds=1e-3, default=default)
-    shop.run(shop.agent(Say(calls=(("c1", "pay", {"amount": 5}),)), approve=suspend))
+    shop.run(shop.agent(says(call(1, "pay", amount=5)), approve=suspend))
     while store.approvals("demo"):
         pass
     assert store.answered_turns() == [("demo", "assistant", 1)]
@@ -182,7 +182,7 @@ def test_a_callback_answers_what_a_suspended_turn_asked(store: cc.Store) -> None
 def test_an_approval_is_valid_for_the_call_as_it_was_asked(store: cc.Store) -> None:
     """Guarantee 11.12."""
     shop = Shop(store)
-    shop.run(shop.agent(Say(calls=(("c1", "pay", {"amount": 5}),))))
+    shop.run(shop.agent(says(call(1, "pay", amount=5))))
     (asked,) = store.approvals("demo")
     store.answer_approval(asked.id, True)
     store.write(lambda tx: tx.run("UPDATE main.approval SET body = ?", _altered(tx)))

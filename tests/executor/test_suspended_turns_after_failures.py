@@ -17,7 +17,7 @@ from contextc.store.transaction_engine import Result, Transaction
 from contextc.tools import FunctionTool
 from tests.conftest import some
 from tests.executor.approval_shop import DONE, PAYS, Shop, sound
-from tests.executor.scripted_provider import SONNET, Scripted, kinds, played
+from tests.executor.scripted_provider import SONNET, Scripted, kinds, run_turn
 from tests.executor.test_killed_turns import killed
 from tests.executor.test_lost_leases import Cutting, Hesitant
 
@@ -27,7 +27,7 @@ def test_a_suspended_turn_is_the_same_where_every_transaction_is_run_twice(tmp_p
     store = Hesitant(str(tmp_path / "chat.db"))
     store.initialize()
     shop = Shop(store)
-    told = asyncio.run(played(shop.agent(PAYS), "demo", "Pay."))
+    told = run_turn(shop.agent(PAYS), "Pay.")
     assert told == store.events("demo")
     for each in store.approvals("demo"):
         assert store.answer_approval(each.id, True, who="ann").who == "ann"
@@ -107,7 +107,7 @@ def lives(address: str, path: Path, last: int = 0) -> int:
     async def run() -> None:
         for _ in range(5):
             steps = store.turns("demo")[-1].steps if store.conversations() and store.turns("demo") else 0
-            script = Scripted([PAYS, DONE] if not steps else [DONE])
+            script = Scripted(*[PAYS, DONE] if not steps else [DONE])
             agent = cc.AgentExecutor(
                 store, SONNET, tools=journal(path), endpoint=script, approve=cc.executor.Suspend(), triggers=()
             )

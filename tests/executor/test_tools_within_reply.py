@@ -2,22 +2,18 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import suppress
 
 import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
-from contextc.events import AnyEvent, StepFinish, ToolFailed, ToolFinished, ToolStart, TurnFinish, UsageReport
+from contextc.events import StepFinish, ToolFailed, ToolFinished, ToolStart, TurnFinish, UsageReport
 from contextc.messages import ToolCall, find_open_calls
 from contextc.providers.client import ProviderCall
+from tests.executor.scripted_provider import run_turn
 from tests.executor.scripted_tool_provider import TURN, Program, agent, answered, asked, ended, said, used
-
-
-async def told(executor: cc.AgentExecutor, text: str = "Go.") -> list[AnyEvent]:
-    async with aclosing(executor.run("demo", text)) as events:
-        return [event async for event in events]
 
 
 async def run(call: ProviderCall, name: str, tool: str = "look") -> str:
@@ -68,7 +64,7 @@ def test_a_reply_that_ends_with_a_result_is_whole(store: cc.Store) -> None:
         yield ended()
 
     executor, _ = agent(store, script)
-    asyncio.run(told(executor))
+    run_turn(executor, "Go.")
     assert shape(store) == ["user sent", "assistant sent", "tool sent", "assistant sent"]
     assert store.load("demo")[-1].finish == "stop"
     store.append("demo", cc.user("And?"))
@@ -178,7 +174,7 @@ def test_a_tool_still_running_at_the_end_of_the_reply_has_a_result(store: cc.Sto
         yield ended()
 
     executor, program = agent(store, script)
-    asyncio.run(told(executor))
+    run_turn(executor, "Go.")
     messages = store.load("demo")
     assert not list(find_open_calls(messages))
     assert "still running" in messages[2].tool_results[0].text
@@ -204,7 +200,7 @@ def test_our_tools_keep_to_the_limit_of_calls(store: cc.Store) -> None:
         yield ended()
 
     executor, _ = agent(store, script, tools=[look], limits=cc.Limits(tool_calls=2))
-    events = asyncio.run(told(executor))
+    events = run_turn(executor, "Go.")
     assert len(ran) == 2
     assert "limit of tool calls" in store.load("demo")[-2].tool_results[0].text
     assert [event.id for event in events if isinstance(event, ToolStart)] == ["call_1", "call_2"]
@@ -236,7 +232,7 @@ def test_tools_that_may_not_run_side_by_side_do_not(store: cc.Store) -> None:
         yield ended()
 
     executor, _ = agent(store, script, tools=[look])
-    asyncio.run(told(executor))
+    run_turn(executor, "Go.")
     assert most == 1
 
 
@@ -256,7 +252,7 @@ def test_a_call_after_which_a_tool_of_ours_ran_is_not_made_again(store: cc.Store
 
     executor, program = agent(store, script, tools=[look])
     with suppress(ProviderFailed):
-        asyncio.run(told(executor))
+        run_turn(executor, "Go.")
     assert (len(ran), len(program.calls)) == (1, 1)
 
 
@@ -272,7 +268,7 @@ def test_a_step_counts_all_calls_that_its_provider_made(store: cc.Store) -> None
         yield ended()
 
     executor, _ = agent(store, script)
-    events = asyncio.run(told(executor))
+    events = run_turn(executor, "Go.")
     (report,) = [event for event in events if isinstance(event, UsageReport)]
     (step,) = [event for event in events if isinstance(event, StepFinish)]
     (turn,) = [event for event in events if isinstance(event, TurnFinish)]
@@ -294,11 +290,11 @@ def test_a_request_that_a_hook_has_changed_is_what_the_program_gets(store: cc.St
         return {name: value for name, value in request.items() if name != "developerInstructions"}
 
     executor, program = agent(store, script, system_prompt="Be brief.", on_prepare_messages=bare)
-    asyncio.run(told(executor))
+    run_turn(executor, "Go.")
     assert "developerInstructions" not in program.calls[0].full_request()
     told_again, other = agent(store, script, system_prompt="Be brief.")
-    asyncio.run(told(told_again))
-    asyncio.run(told(told_again))
+    run_turn(told_again, "Go.")
+    run_turn(told_again, "Go.")
     assert other.calls[-1].session
     assert b"Be brief." not in other.calls[-1].body
     assert other.calls[-1].full_request()["developerInstructions"] == "Be brief.", (
@@ -315,7 +311,7 @@ def test_an_agent_is_not_asked_for_summaries(store: cc.Store) -> None:
 
     executor, program = agent(store, script, budget=3_000)
     for number in range(3):
-        asyncio.run(told(executor, f"Question {number}. " + "word " * 500))
+        run_turn(executor, f"Question {number}. " + "word " * 500)
     done = asyncio.run(executor.compact("demo"))
     assert done is not None
     assert all(call.conversation == "demo" for call in program.calls)

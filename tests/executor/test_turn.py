@@ -11,15 +11,26 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ConversationBusy
 from contextc.events import StepFinish, StepStart, TextDelta, ToolFailed, ToolFinished, TurnFinish, UsageReport
-from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds, played, rebuilt
+from tests.executor.scripted_provider import (
+    FIRST_WORD,
+    SONNET,
+    Scripted,
+    add,
+    call,
+    kinds,
+    played,
+    rebuilt,
+    run_turn,
+    says,
+)
 
 
 def test_a_turn_with_a_tool_publishes_all_events(store: cc.Store) -> None:
     """Guarantees 11.1, 12.1."""
-    provider = Scripted([Say(text="Let me add.", calls=(call(1, a=2, b=3),)), Say(text="It is 5.")])
+    provider = Scripted(says("Let me add.", call(1, a=2, b=3)), says("It is 5."))
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo", "What is 2 + 3?"))
+    events = run_turn(executor, "What is 2 + 3?")
 
     assert kinds(events) == [
         "turn-start",
@@ -43,9 +54,9 @@ def test_a_turn_with_a_tool_publishes_all_events(store: cc.Store) -> None:
 
 def test_events_are_numbered_stored_and_replayed_from_any_number(store: cc.Store) -> None:
     """Guarantee 12.1."""
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted([Say(calls=(call(1),)), Say(text="3")]))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted(says(call(1)), says("3")))
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert [event.number for event in events] == [*range(1, len(events) + 1)]
     assert store.events("demo") == events
@@ -56,13 +67,12 @@ def test_events_are_numbered_stored_and_replayed_from_any_number(store: cc.Store
 def test_sent_requests_equal_rebuilt_requests(store: cc.Store) -> None:
     """Guarantee 11.1: byte for byte, at every step."""
     script = [
-        Say(text=f"Step {number}.", calls=(call(number, a=number, b=1), call(f"{number}b", a=number, b=2)))
-        for number in range(12)
+        says(f"Step {number}.", call(number, a=number, b=1), call(f"{number}b", a=number, b=2)) for number in range(12)
     ]
-    provider = Scripted([*script, Say(text="Done.")])
+    provider = Scripted(*script, says("Done."))
     executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=cc.default_triggers(), endpoint=provider)
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert len(provider.bodies) == 13
     assert rebuilt(executor, "demo", 13) == provider.bodies
@@ -70,11 +80,11 @@ def test_sent_requests_equal_rebuilt_requests(store: cc.Store) -> None:
 
 def test_steps_and_turns_are_stored(store: cc.Store) -> None:
     """Guarantee 3.3."""
-    provider = Scripted([Say(calls=(call(1),), input=40), Say(text="3", input=60), Say(text="Bye.")])
+    provider = Scripted(says(call(1), input=40), says("3", input=60), says("Bye."))
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
 
-    asyncio.run(played(executor, "demo"))
-    asyncio.run(played(executor, "demo", "thanks"))
+    run_turn(executor)
+    run_turn(executor, "thanks")
 
     first, second = store.turns("demo")
     assert (first.number, first.state, first.finish, first.steps, first.tool_calls) == (1, "finished", "stop", 2, 1)
@@ -100,10 +110,10 @@ def test_parallel_tools_run_side_by_side_and_are_shown_in_order(store: cc.Store)
         return f"result {number}"
 
     calls = tuple(call(number, "slow", number=number) for number in range(3))
-    provider = Scripted([Say(calls=calls), Say(text="Done.")])
+    provider = Scripted(says(*calls), says("Done."))
     executor = cc.AgentExecutor(store, SONNET, tools=[slow], endpoint=provider)
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     results: list[JSONObject] = provider.requests[1]["messages"][-1]["content"]
     assert [result["tool_use_id"] for result in results] == ["c0", "c1", "c2"]
@@ -125,9 +135,9 @@ def test_a_tool_that_must_not_runs_alone(store: cc.Store) -> None:
 
     tool = cc.tool(counted, parallel=False)
     calls = tuple(call(number, "counted", number=number) for number in range(4))
-    executor = cc.AgentExecutor(store, SONNET, tools=[tool], endpoint=Scripted([Say(calls=calls), Say(text="Done.")]))
+    executor = cc.AgentExecutor(store, SONNET, tools=[tool], endpoint=Scripted(says(*calls), says("Done.")))
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert most == 1
 
@@ -138,15 +148,13 @@ def test_tool_errors_are_reported_to_the_model(store: cc.Store) -> None:
         raise ValueError("the disk is on fire")
 
     provider = Scripted(
-        [
-            Say(calls=(call(1, "fails", a=1), call(2, "nothing_like_it", a=1), call(3, "fails", a="x"))),
-            Say(calls=(call(4, "fails", a=1),), malformed='{"a": '),
-            Say(text="I give up."),
-        ]
+        says(call(1, "fails", a=1), call(2, "nothing_like_it", a=1), call(3, "fails", a="x")),
+        says(call(4, "fails", a=1), malformed='{"a": '),
+        says("I give up."),
     )
     executor = cc.AgentExecutor(store, SONNET, tools=[fails], endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     errors = [event for event in events if isinstance(event, ToolFailed)]
     assert [event.id for event in errors if "on fire" in event.text] == ["c1"]
@@ -164,20 +172,19 @@ def test_a_tool_that_takes_too_long_is_left(store: cc.Store) -> None:
         await asyncio.sleep(60)
         return "late"
 
-    provider = Scripted([Say(calls=(call(1, "sleeps"),)), Say(text="Too slow.")])
+    provider = Scripted(says(call(1, "sleeps")), says("Too slow."))
     limits = cc.Limits(tool_seconds=0.05)
     executor = cc.AgentExecutor(store, SONNET, tools=[cc.tool(sleeps)], limits=limits, endpoint=provider)
-    provider.script[0] = Say(calls=(("c1", "sleeps", {}),))
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert "had not ended after 0.05 seconds" in store.load("demo")[2].tool_results[0].text
 
 
 def test_usage_and_context_size_are_published(store: cc.Store) -> None:
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.", input=1_000, output=50)]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.", input=1_000, output=50)))
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     report = next(event for event in events if isinstance(event, UsageReport))
     assert report.usage == cc.Usage(input=1_000, output=50)
@@ -188,8 +195,8 @@ def test_usage_and_context_size_are_published(store: cc.Store) -> None:
 def test_a_slow_reply_is_published_in_pieces(store: cc.Store) -> None:
     """Guarantees 3.3, 12.1: batches, stored before they are published."""
     seen: list[int] = []
-    slow = Say(text="one two three four five six", silent=FIRST_WORD + 2, until=lambda: bool(seen))
-    provider = Scripted([slow])
+    slow = says("one two three four five six", silent=FIRST_WORD + 2, until=lambda: bool(seen))
+    provider = Scripted(slow)
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def watched() -> None:
@@ -212,8 +219,8 @@ def test_a_slow_reply_is_published_in_pieces(store: cc.Store) -> None:
 def test_a_second_turn_is_refused_or_waits(store: cc.Store) -> None:
     """Guarantee 3.2."""
     refused = False
-    slow = Say(text="one two three", silent=FIRST_WORD, until=lambda: refused)
-    provider = Scripted([slow, Say(text="second")])
+    slow = says("one two three", silent=FIRST_WORD, until=lambda: refused)
+    provider = Scripted(slow, says("second"))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def both() -> str:
@@ -232,7 +239,7 @@ def test_a_second_turn_is_refused_or_waits(store: cc.Store) -> None:
 
 
 def test_leaving_the_loop_cancels_the_turn(store: cc.Store) -> None:
-    provider = Scripted([Say(text="one two three four five six seven", silent=FIRST_WORD)])
+    provider = Scripted(says("one two three four five six seven", silent=FIRST_WORD))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def leaves() -> None:
@@ -250,10 +257,10 @@ def test_leaving_the_loop_cancels_the_turn(store: cc.Store) -> None:
 
 
 def test_no_turn_without_input(store: cc.Store) -> None:
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Hi.")]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")))
 
-    asyncio.run(played(executor, "demo"))
-    events = asyncio.run(played(executor, "demo", None))
+    run_turn(executor)
+    events = run_turn(executor, None)
 
     assert events == []
     assert len(store.turns("demo")) == 1
@@ -261,9 +268,9 @@ def test_no_turn_without_input(store: cc.Store) -> None:
 
 def test_an_unanswered_message_is_answered_without_new_input(store: cc.Store) -> None:
     store.append("demo", cc.user("Anybody there?"))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Yes.")]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Yes.")))
 
-    events = asyncio.run(played(executor, "demo", None))
+    events = run_turn(executor, None)
 
     assert store.load("demo")[-1].text == "Yes."
     assert isinstance(events[1], StepStart)
@@ -274,10 +281,10 @@ def test_results_are_published_with_their_first_characters(store: cc.Store) -> N
         """Return much."""
         return "x" * 10_000
 
-    provider = Scripted([Say(calls=(("c1", "long", {}),)), Say(text="Much.")])
+    provider = Scripted(says(call(1, "long")), says("Much."))
     executor = cc.AgentExecutor(store, SONNET, tools=[long], endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     told = next(event for event in events if isinstance(event, ToolFinished))
     assert len(told.text) == 2_000
@@ -288,9 +295,9 @@ def test_a_small_model_is_kept_from_going_round_in_circles(store: cc.Store) -> N
     """Only without tools: calls repeat the same text. The caller's value takes precedence."""
 
     def sent(**options: Any) -> JSONObject:  # options of several types
-        line = Scripted([Say(text="Hello.")])
+        line = Scripted(says("Hello."))
         executor = cc.AgentExecutor(store, cc.provider("local", format="anthropic"), endpoint=line, **options)
-        asyncio.run(played(executor, "demo", "hi"))
+        run_turn(executor, "hi")
         return line.requests[0]
 
     assert sent()["repeat_penalty"] == 1.1

@@ -21,17 +21,30 @@ from contextc.events import (
     TurnFinish,
 )
 from contextc.providers.client import ProviderCall
-from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, add, call, kinds, played, rebuilt
+from tests.executor.scripted_provider import (
+    FIRST_WORD,
+    SONNET,
+    Say,
+    Scripted,
+    add,
+    call,
+    fails,
+    kinds,
+    played,
+    rebuilt,
+    run_turn,
+    says,
+)
 from tests.movable_clock import HOUR, Advance, run_with_clock
 
 
 def overloaded() -> ProviderFailed:
-    return ProviderFailed("anthropic", "transient", "Overloaded", status=529)
+    return fails("transient", "Overloaded", status=529)
 
 
 def asks_for_ever(request: JSONObject) -> Say:
     number = len(request["messages"])
-    return Say(calls=(call(number, a=number, b=1),))
+    return says(call(number, a=number, b=1))
 
 
 def finish_of(events: list[AnyEvent]) -> str:
@@ -42,10 +55,10 @@ def finish_of(events: list[AnyEvent]) -> str:
 @pytest.mark.parametrize("steps", [1, 3, 7])
 def test_the_limit_of_steps_is_exact(store: cc.Store, steps: int) -> None:
     """Guarantee 11.2: it ends the turn with its own finish reason, not with an error."""
-    provider = Scripted([asks_for_ever])
+    provider = Scripted(asks_for_ever)
     executor = cc.AgentExecutor(store, SONNET, tools=[add], limits=cc.Limits(steps=steps), endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert len(provider.bodies) == steps
     assert finish_of(events) == "max_steps"
@@ -68,10 +81,10 @@ def test_the_limit_of_tool_calls_is_exact(store: cc.Store) -> None:
 
     calls = tuple(call(number, "note", number=number) for number in range(5))
     executor = cc.AgentExecutor(
-        store, SONNET, tools=[note], limits=cc.Limits(tool_calls=3), endpoint=Scripted([Say(calls=calls)])
+        store, SONNET, tools=[note], limits=cc.Limits(tool_calls=3), endpoint=Scripted(says(*calls))
     )
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert sorted(ran) == [0, 1, 2]
     assert finish_of(events) == "max_tool_calls"
@@ -82,12 +95,12 @@ def test_the_limit_of_tool_calls_is_exact(store: cc.Store) -> None:
 
 def test_the_limit_of_cost_ends_the_turn(store: cc.Store) -> None:
     """Guarantee 11.2."""
-    script = [Say(calls=(call(number, a=number, b=1),), input=100_000) for number in range(9)]
+    script = [says(call(number, a=number, b=1), input=100_000) for number in range(9)]
     executor = cc.AgentExecutor(
-        store, SONNET, tools=[add], limits=cc.Limits(cost=0.7), endpoint=Scripted(script), summarize=None
+        store, SONNET, tools=[add], limits=cc.Limits(cost=0.7), endpoint=Scripted(*script), summarize=None
     )
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert finish_of(events) == "max_cost"
     assert store.turns("demo")[0].steps == 3
@@ -95,7 +108,7 @@ def test_the_limit_of_cost_ends_the_turn(store: cc.Store) -> None:
 
 def test_the_limit_of_time_ends_the_turn(store: cc.Store) -> None:
     """Guarantee 11.2: wall time per turn."""
-    provider = Scripted([Say(text="one two three four", silent=FIRST_WORD)])
+    provider = Scripted(says("one two three four", silent=FIRST_WORD))
     executor = cc.AgentExecutor(store, SONNET, limits=cc.Limits(seconds=HOUR), endpoint=provider)
 
     async def main(advance: Advance) -> list[AnyEvent]:
@@ -122,11 +135,11 @@ def test_a_custom_rule_may_end_the_turn_after_tools(store: cc.Store) -> None:
         store,
         SONNET,
         tools=[add],
-        endpoint=Scripted([asks_for_ever]),
+        endpoint=Scripted(asks_for_ever),
         should_continue=lambda reply, results: len(store.load("demo")) < 6,
     )
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert finish_of(events) == "stop"
     assert store.turns("demo")[0].steps == 3
@@ -134,7 +147,7 @@ def test_a_custom_rule_may_end_the_turn_after_tools(store: cc.Store) -> None:
 
 def test_cancelling_during_the_stream_keeps_received_text(store: cc.Store) -> None:
     """Guarantee 11.10: partial text with its status, usage kept, the ledger does not move."""
-    provider = Scripted([Say(text="one two three four five six", silent=FIRST_WORD), Say(text="Fresh.")])
+    provider = Scripted(says("one two three four five six", silent=FIRST_WORD), says("Fresh."))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     async def cancels() -> cc.TurnResult:
@@ -153,7 +166,7 @@ def test_cancelling_during_the_stream_keeps_received_text(store: cc.Store) -> No
     assert partial.usage is not None
     assert partial.usage.input == 100
     assert store.turns("demo")[0].usage == partial.usage
-    asyncio.run(played(executor, "demo", "again"))
+    run_turn(executor, "again")
     assert provider.bodies[1] == executor.compiler.rebuild("demo", 1)
     assert b"one two" not in provider.bodies[1]
 
@@ -169,7 +182,7 @@ def test_cancelling_while_tools_run_answers_every_call(store: cc.Store) -> None:
         return "quick"
 
     calls = tuple(call(number, "waits", number=number) for number in range(3))
-    provider = Scripted([Say(calls=calls), Say(text="Fine.")])
+    provider = Scripted(says(*calls), says("Fine."))
     executor = cc.AgentExecutor(store, SONNET, tools=[waits], endpoint=provider)
 
     async def cancels() -> cc.TurnResult:
@@ -185,16 +198,16 @@ def test_cancelling_while_tools_run_answers_every_call(store: cc.Store) -> None:
     assert result.finish == "cancelled"
     assert sorted(each.call_id for each in results) == ["c0", "c1", "c2"]
     assert [each.call_id for each in results if "Interrupted" in each.text] == ["c1", "c2"]
-    asyncio.run(played(executor, "demo", "and now?"))
+    run_turn(executor, "and now?")
     assert len(provider.requests[1]["messages"][-1]["content"]) == 4
 
 
 def test_a_transient_failure_is_retried_twice(store: cc.Store) -> None:
     """Guarantee 11.11: transient errors twice with backoff."""
-    provider = Scripted([overloaded(), overloaded(), Say(text="There.")])
+    provider = Scripted(overloaded(), overloaded(), says("There."))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     retries = [event for event in events if isinstance(event, RetryScheduled)]
     assert [(event.attempt, event.kind) for event in retries] == [(1, "transient"), (2, "transient")]
@@ -207,11 +220,11 @@ def test_a_transient_failure_is_retried_twice(store: cc.Store) -> None:
 
 def test_the_third_failure_ends_the_turn(store: cc.Store) -> None:
     """Guarantee 11.11. What was asked stays, and the next turn answers it."""
-    provider = Scripted([overloaded(), overloaded(), overloaded(), Say(text="Back again.")])
+    provider = Scripted(overloaded(), overloaded(), overloaded(), says("Back again."))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     with pytest.raises(ProviderFailed, match="Overloaded"):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
 
     last = store.events("demo")[-1]
     assert isinstance(last, TurnFinish)
@@ -219,17 +232,17 @@ def test_the_third_failure_ends_the_turn(store: cc.Store) -> None:
     (failed,) = [event for event in store.events("demo") if isinstance(event, ErrorOccurred)]
     assert failed.kind == "transient"
     assert failed.failure == FailureDetails(provider="anthropic", message="Overloaded", status=529)
-    asyncio.run(played(executor, "demo", None))
+    run_turn(executor, None)
     assert [message.text for message in store.load("demo")] == ["hello", "Back again."]
 
 
 def test_retry_after_is_honoured(store: cc.Store) -> None:
     """Guarantee 11.11."""
-    busy = ProviderFailed("anthropic", "rate", "slow down", status=429, retry_after=1.2)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([busy, Say(text="Now.")]))
+    busy = fails("rate", "slow down", status=429, retry_after=1.2)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(busy, says("Now.")))
 
     began = time.monotonic()
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert time.monotonic() - began >= 1.2
 
@@ -237,21 +250,21 @@ def test_retry_after_is_honoured(store: cc.Store) -> None:
 @pytest.mark.parametrize("kind", ["auth", "quota", "invalid"])
 def test_permanent_failures_are_not_retried(store: cc.Store, kind: str) -> None:
     """Guarantee 11.11: auth and quota never."""
-    failure = ProviderFailed("anthropic", "auth" if kind == "auth" else "quota" if kind == "quota" else "invalid", "no")
-    provider = Scripted([failure])
+    failure = fails("auth" if kind == "auth" else "quota" if kind == "quota" else "invalid", "no")
+    provider = Scripted(failure)
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     with pytest.raises(ProviderFailed):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
 
     assert len(provider.bodies) == 1
 
 
 def test_an_error_without_a_text_is_named_by_its_type(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
     """A client may raise a plain `TimeoutError()`: the log, the event, the step and the attempt name it."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([TimeoutError()]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(TimeoutError()))
     with pytest.raises(TimeoutError):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
 
     (error,) = [event for event in store.events("demo") if isinstance(event, ErrorOccurred)]
     (known,) = cc.SessionManager(store).sessions("demo")
@@ -268,11 +281,11 @@ def test_an_error_without_a_text_is_named_by_its_type(store: cc.Store, caplog: p
 
 def test_no_retry_after_output_has_begun(store: cc.Store) -> None:
     """Guarantees 11.11, 11.10: what came is kept, with its status."""
-    provider = Scripted([Say(text="one two three", broken=4), Say(text="never")])
+    provider = Scripted(says("one two three", broken=4), says("never"))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
 
     with pytest.raises(ProviderFailed, match="cut"):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
 
     partial = store.load("demo")[-1]
     assert len(provider.bodies) == 1
@@ -286,13 +299,13 @@ def test_a_context_that_is_too_long_is_tried_once_with_less(store: cc.Store) -> 
     for number in range(30):
         store.append("demo", cc.user(f"question {number} " + "word " * 200))
         store.append("demo", cc.assistant(f"answer {number} " + "word " * 200))
-    too_long = ProviderFailed("anthropic", "context", "prompt is too long", status=400)
-    provider = Scripted([too_long, Say(text="Fits."), too_long, too_long, Say(text="never")])
+    too_long = fails("context", "prompt is too long", status=400)
+    provider = Scripted(too_long, says("Fits."), too_long, too_long, says("never"))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider, summarize=None)
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
     with pytest.raises(ProviderFailed, match="too long"):
-        asyncio.run(played(executor, "demo", "more"))
+        run_turn(executor, "more")
 
     sizes = [len(body) for body in provider.bodies]
     assert sizes[1] < sizes[0] * 0.8
@@ -302,11 +315,11 @@ def test_a_context_that_is_too_long_is_tried_once_with_less(store: cc.Store) -> 
 
 def test_what_cannot_fit_is_not_sent(store: cc.Store) -> None:
     """Guarantee 7.3."""
-    provider = Scripted([Say(text="never")])
+    provider = Scripted(says("never"))
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider, budget=100)
 
     with pytest.raises(ContextOverflow):
-        asyncio.run(played(executor, "demo", "word " * 1_000))
+        run_turn(executor, "word " * 1_000)
 
     assert provider.bodies == []
     assert store.turns("demo")[0].finish == "error"
@@ -322,10 +335,10 @@ def test_a_reply_that_comes_too_late_is_kept(store: cc.Store) -> None:
                     store.edit("demo", 1, cc.user("something else"))
                 yield event
 
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Edited([Say(text="one two three four")]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Edited(says("one two three four")))
     store.append("demo", cc.user("first"))
     with pytest.raises(StaleCompile):
-        asyncio.run(played(executor, "demo", "second"))
+        run_turn(executor, "second")
 
     assert store.load("demo")[-1].status == "error"
     assert store.load("demo")[-1].text == "one two three four"
@@ -342,11 +355,11 @@ def test_approval_is_requested_and_published(store: cc.Store) -> None:
         """Delete a file."""
         return f"{path} is gone"
 
-    provider = Scripted([Say(calls=(call(1, "delete", path="a"), call(2, "delete", path="b"))), Say(text="Done.")])
+    provider = Scripted(says(call(1, "delete", path="a"), call(2, "delete", path="b")), says("Done."))
     tools = [cc.tool(delete, approval=True)]
     executor = cc.AgentExecutor(store, SONNET, tools=tools, approve=decide, endpoint=provider)
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert asked == ["delete(a)", "delete(b)"]
     assert [result.text for message in store.load("demo") for result in message.tool_results] == [
@@ -366,10 +379,10 @@ def test_calls_of_one_id_are_approved_and_answered_one_by_one(store: cc.Store) -
         SONNET,
         tools=[noting(ran)],
         approve=lambda call, tool: call.arguments["path"] != "second",
-        endpoint=Scripted([Say(calls=twice), Say(calls=(call(1, "noted", path="later"),)), Say(text="Done.")]),
+        endpoint=Scripted(says(*twice), says(call(1, "noted", path="later")), says("Done.")),
     )
 
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
 
     assert ran == ["first", "third", "later"]
     results = [result for message in store.load("demo") for result in message.tool_results]
@@ -399,8 +412,8 @@ def test_parallel_calls_of_one_id_run_one_after_the_other(store: cc.Store) -> No
         return path
 
     twice = tuple(call(1, "noted", path=path) for path in ("first", "second"))
-    line = Scripted([Say(calls=twice), Say(text="Done.")])
-    asyncio.run(played(cc.AgentExecutor(store, SONNET, tools=[noted], endpoint=line), "demo"))
+    line = Scripted(says(*twice), says("Done."))
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[noted], endpoint=line))
 
     assert ran == ["first begins", "first ends", "second begins", "second ends"]
     results = [result for message in store.load("demo") for result in message.tool_results]
@@ -420,10 +433,10 @@ def test_a_call_that_is_altered_while_it_waits_is_not_run(store: cc.Store) -> No
         SONNET,
         tools=[noting(ran)],
         approve=decide,
-        endpoint=Scripted([Say(calls=(call(1, "noted", path="a"),)), Say(text="Pity.")]),
+        endpoint=Scripted(says(call(1, "noted", path="a")), says("Pity.")),
     )
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert ran == []
     assert "altered while it waited" in store.load("demo")[2].tool_results[0].text
@@ -433,10 +446,10 @@ def test_without_an_approver_the_call_is_declined(store: cc.Store) -> None:
     ran: list[str] = []
     tool = noting(ran)
     executor = cc.AgentExecutor(
-        store, SONNET, tools=[tool], endpoint=Scripted([Say(calls=(call(1, "noted", path="a"),)), Say(text="Pity.")])
+        store, SONNET, tools=[tool], endpoint=Scripted(says(call(1, "noted", path="a")), says("Pity."))
     )
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     assert ran == []
     assert "nobody is there" in store.load("demo")[2].tool_results[0].text
@@ -464,9 +477,9 @@ def test_a_pending_approval_does_not_block_other_calls(store: cc.Store) -> None:
         SONNET,
         tools=[noting([])],
         approve=decide,
-        endpoint=Scripted([Say(calls=(call(1, "noted", path="a"),)), Say(text="Noted.")]),
+        endpoint=Scripted(says(call(1, "noted", path="a")), says("Noted.")),
     )
-    other = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="Meanwhile.")]))
+    other = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Meanwhile.")))
 
     async def both() -> list[str]:
         first = waits.start("one", "go")

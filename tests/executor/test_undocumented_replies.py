@@ -2,34 +2,20 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 
 import pytest
 
 import contextc as cc
-from contextc._json import JSONObject, decode
+from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import TextDelta, ToolCallDelta
 from contextc.executor.model_call import YIELD_EVERY_EVENTS, ReplyStream
 from contextc.executor.turn_store import TurnStore
 from contextc.providers.client import Endpoint, ProviderCall
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
+from tests.executor.scripted_provider import SONNET, Scripted, add, call, run_turn, says
 
 SERVER = cc.provider("myserver:some-model", url="http://127.0.0.1:9/v1", window=30_000)
-
-
-class Raw(Endpoint):
-    """Gives one list of events after the other, as they are."""
-
-    def __init__(self, *replies: Sequence[JSONObject], pause: float = 0.0) -> None:
-        self.replies, self.pause = list(replies), pause
-        self.requests: list[JSONObject] = []
-
-    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        self.requests.append(decode(call.body))
-        for event in self.replies.pop(0):
-            await asyncio.sleep(self.pause)
-            yield event
 
 
 def chunks(*deltas: JSONObject, finish: str = "stop") -> list[JSONObject]:
@@ -50,9 +36,9 @@ def calling(*calls: tuple[str | None, str]) -> list[JSONObject]:
 @pytest.mark.parametrize("pause", [0.0, 0.06])
 def test_an_emoji_that_comes_in_two_halves_is_whole(store: cc.Store, pause: float) -> None:
     """Guarantee 10.3: whether the halves are journaled apart or not."""
-    raw = Raw(chunks({"content": "well \ud83d"}, {"content": "\ude00 done \ud83d"}), pause=pause)
+    raw = Scripted(chunks({"content": "well \ud83d"}, {"content": "\ude00 done \ud83d"}), pause=pause)
     executor = cc.AgentExecutor(store, SERVER, endpoint=raw)
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
     assert store.load("demo")[-1].text == "well 😀 done \ufffd"
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "well 😀 done \ufffd"
 
@@ -60,9 +46,9 @@ def test_an_emoji_that_comes_in_two_halves_is_whole(store: cc.Store, pause: floa
 @pytest.mark.parametrize("name", [None, ""])
 def test_calls_without_ids_are_given_some(store: cc.Store, name: str | None) -> None:
     """Guarantee 5.1: matching is by id, so there has to be one."""
-    raw = Raw(calling((name, '{"a": 1, "b": 2}'), (name, '{"a": 3, "b": 4}')), chunks({"content": "done"}))
+    raw = Scripted(calling((name, '{"a": 1, "b": 2}'), (name, '{"a": 3, "b": 4}')), chunks({"content": "done"}))
     executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=raw)
-    events = asyncio.run(played(executor, "demo"))
+    events = run_turn(executor)
     results = raw.requests[1]["messages"][-2:]
     assert [(each["tool_call_id"], each["content"]) for each in results] == [("call_0", "3"), ("call_1", "7")]
     assert [event.id for event in events if isinstance(event, ToolCallDelta)] == ["call_0", "call_1"]
@@ -70,9 +56,9 @@ def test_calls_without_ids_are_given_some(store: cc.Store, name: str | None) -> 
 
 def test_two_calls_of_one_id_at_two_indexes_are_two(store: cc.Store) -> None:
     """Guarantee 5.1: and each gets its own result."""
-    raw = Raw(calling(("c", '{"a": 1, "b": 2}'), ("c", '{"a": 3, "b": 4}')), chunks({"content": "done"}))
+    raw = Scripted(calling(("c", '{"a": 1, "b": 2}'), ("c", '{"a": 3, "b": 4}')), chunks({"content": "done"}))
     executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=raw)
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
     said, *results = raw.requests[1]["messages"][-3:]
     assert [each["content"] for each in results] == ["3", "7"]
     assert [each["tool_call_id"] for each in results] == [each["id"] for each in said["tool_calls"]]
@@ -87,8 +73,8 @@ def test_of_two_calls_of_one_id_each_gets_its_result(store: cc.Store) -> None:
         return f"slept {seconds}"
 
     calls = (call(1, "nap", seconds=0.05), call(1, "nap", seconds=0.0))
-    scripted = Scripted([Say(calls=calls), Say(text="done")])
-    asyncio.run(played(cc.AgentExecutor(store, SONNET, tools=[nap], endpoint=scripted), "demo"))
+    scripted = Scripted(says(*calls), says("done"))
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[nap], endpoint=scripted))
     assert [each["content"] for each in scripted.requests[1]["messages"][-1]["content"]] == ["slept 0.05", "slept 0.0"]
 
 
@@ -96,10 +82,10 @@ def test_of_two_calls_of_one_id_each_gets_its_result(store: cc.Store) -> None:
 def test_odd_figures_of_usage_do_not_lock_a_conversation(store: cc.Store, figure: object) -> None:
     """Guarantee 15.1: what a server counts is stored as numbers of tokens, and read again."""
     usage: JSONObject = {"choices": [], "usage": {"prompt_tokens": figure, "completion_tokens": 2.0}}
-    raw = Raw([*chunks({"content": "one"}), usage], chunks({"content": "two"}))
+    raw = Scripted([*chunks({"content": "one"}), usage], chunks({"content": "two"}))
     executor = cc.AgentExecutor(store, SERVER, endpoint=raw)
     for _ in range(2):
-        asyncio.run(played(executor, "demo"))
+        run_turn(executor)
     assert [turn.finish for turn in store.turns("demo")] == ["stop", "stop"]
     used = store.turns("demo")[0].usage
     assert used is not None
@@ -116,7 +102,7 @@ def test_a_finish_reason_of_the_provider_is_not_confused_with_ours(store: cc.Sto
         await turn.wait()
         return turn.results
 
-    raw = Raw(chunks({"content": "one"}, finish=finish), chunks({"content": "two"}))
+    raw = Scripted(chunks({"content": "one"}, finish=finish), chunks({"content": "two"}))
     executor = cc.AgentExecutor(store, SERVER, endpoint=raw)
     assert [each.text for each in asyncio.run(results())] == ["one", "two"]
     assert [each.finish for each in store.turns("demo")] == ["other", "stop"]
@@ -124,22 +110,22 @@ def test_a_finish_reason_of_the_provider_is_not_confused_with_ours(store: cc.Sto
 
 def test_a_connection_lost_after_the_complete_reply_is_not_a_failure(store: cc.Store) -> None:
     """Guarantee 11.11: the reason for the end had come, and nothing was to follow."""
-    whole = Say(text="hello there")
-    cut = Say(text="hello there", broken=len(whole.events()) - 1)
-    asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=Scripted([cut])), "demo"))
+    whole = says("hello there")
+    cut = says("hello there", broken=len(whole.events()) - 1)
+    run_turn(cc.AgentExecutor(store, SONNET, endpoint=Scripted(cut)))
     assert [(message.text, message.status) for message in store.load("demo")][-1] == ("hello there", "sent")
 
 
 def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store) -> None:
     """Guarantee 11.11: tried again before anything was said; after that, what was said is kept."""
-    sound = Say(text="hello there").events()
-    scripted = Raw([sound[0], {"type": "content_block_start"}], sound)
-    asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=scripted), "first"))
+    sound = says("hello there").events()
+    scripted = Scripted([sound[0], {"type": "content_block_start"}], sound)
+    run_turn(cc.AgentExecutor(store, SONNET, endpoint=scripted), conversation="first")
     assert [message.text for message in store.load("first")] == ["hello", "hello there"]
 
-    cut = Raw([*sound[:3], {"type": "content_block_delta"}])
+    cut = Scripted([*sound[:3], {"type": "content_block_delta"}])
     with pytest.raises(ProviderFailed, match="cannot be parsed"):
-        asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=cut), "second"))
+        run_turn(cc.AgentExecutor(store, SONNET, endpoint=cut), conversation="second")
     assert [(message.text, message.status) for message in store.load("second")] == [
         ("hello", "sent"),
         ("hello ", "error"),
@@ -150,8 +136,8 @@ def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store
 @pytest.mark.parametrize("event", [[], None, 5, {"type": "contextc.note"}], ids=repr)
 def test_an_invalid_event_is_a_transient_failure(store: cc.Store, event: JSONObject) -> None:
     """Whatever an endpoint gives, the call is tried again: no error of our own ends the turn."""
-    sound = Say(text="hello there").events()
-    asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=Raw([sound[0], event], sound)), "demo"))
+    sound = says("hello there").events()
+    run_turn(cc.AgentExecutor(store, SONNET, endpoint=Scripted([sound[0], event], sound)))
     assert [message.text for message in store.load("demo")] == ["hello", "hello there"]
 
 
@@ -179,10 +165,10 @@ def test_the_event_that_failed_is_left_out_and_not_an_equal_one_before_it(store:
 def test_a_call_of_no_tool_in_particular_is_answered(store: cc.Store, pause: float) -> None:
     """Guarantee 2.3: nothing crashes, and nothing is lost."""
     nameless: JSONObject = {"index": 0, "id": "c1", "type": "function", "function": {"name": "", "arguments": "{}"}}
-    line = Raw(chunks({"tool_calls": [nameless]}, finish="tool_calls"), chunks({"content": "Sorry."}), pause=pause)
+    line = Scripted(chunks({"tool_calls": [nameless]}, finish="tool_calls"), chunks({"content": "Sorry."}), pause=pause)
     executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=line)
 
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
 
     results = [result for message in store.load("demo") for result in message.tool_results]
     assert [result.call_id for result in results] == ["c1"]
@@ -209,6 +195,6 @@ def test_a_reply_of_many_events_leaves_others_their_turn(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(ReplyStream, "received_messages", messages)
     executor = cc.AgentExecutor(cc.open_store("memory:"), SERVER, endpoint=Flood())
-    asyncio.run(played(executor, "demo"))
+    run_turn(executor)
     assert ran == [True, False], "something else ran before the stream had ended"
     assert threads[0] is not threading.main_thread()

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.errors import DEFAULT_FIXES, ContextcError, ProviderFailed
+from contextc.errors import DEFAULT_FIXES, ContextcError
 from contextc.events import TextDelta, ToolProgress
 from contextc.executor import Limits
 from contextc.prompts import PromptBuilder, PromptFragment
@@ -25,24 +25,21 @@ from contextc.tools import ToolContext
 from contextc.tools.builtin import todo_tool
 from contextc.tools.todos import Todo
 from contextc.triggers import ResourceUsage, default_triggers, resource_triggers
-from tests.executor.scripted_provider import Say, call, taken_over
+from tests.executor.scripted_provider import Scripted, call, fails, says, taken_over
 from tests.executor.scripted_tool_provider import agent as codex_agent
 from tests.executor.scripted_tool_provider import answered, asked, ended, said, used
 from tests.golden.scenario_script import (
     DIRECTORY,
-    HANG,
     LOOK,
     PICTURE,
     PROVIDERS,
     SONNET,
     SURROUNDINGS,
     TRIGGERS,
-    Player,
     add,
     approve,
     draw,
     fail,
-    reply,
     run,
     sign,
     sonnet,
@@ -76,7 +73,7 @@ async def _turns(store: cc.Store) -> list[bytes]:
 
 async def _work(store: cc.Store) -> list[bytes]:
     """Tools, approvals, progress, a sub-agent, steering, a follow-up, triggers, prompt fragments, todos."""
-    helper_line = Player(reply("Seven reeds."))
+    helper_line = Scripted(says("Seven reeds."))
     helper = cc.AgentExecutor(store, sonnet(), agent="helper", endpoint=helper_line, run="count", triggers=())
 
     async def count(context: ToolContext) -> str:
@@ -94,29 +91,28 @@ async def _work(store: cc.Store) -> list[bytes]:
         done = await helper.start("work/helper", cc.user(task, author="assistant")).wait()
         return done.message.text if done.message else ""
 
-    line = Player(
+    line = Scripted(
         thoughtful(
-            reply(
+            says(
                 "I add.",
                 call(1, "add", a=1, b=2),
                 call(2, "fail", why="a reason"),
-                call(3, "nothing"),
+                call(3, "nothing", a=1, b=2),
                 call(4, "sign", name="ann"),
                 call(5, "sign", name="bob"),
             )
         ),
-        ProviderFailed("anthropic", "rate", "slow down", status=429, retry_after=0.001),
-        reply("", ("c6", "count", {}), call(7, "draw", thing="pond"), call(8, "ask_helper", task="Count the reeds.")),
-        reply(
-            "",
+        fails("rate", "slow down", status=429, retry_after=0.001),
+        says(("c6", "count", {}), call(7, "draw", thing="pond"), call(8, "ask_helper", task="Count the reeds.")),
+        says(
             ("c9", "todos", {"todos": [{"text": "cut the reeds"}, {"text": "feed the fish", "state": "doing"}]}),
             call(10, "add", a=3, b=4),
             call(11, "add", a=5, b=6),
         ),
-        reply("It is done, as far as", finish="max_tokens", input=3_000),
-        reply("And the fish are fed.", input=3_100),
-        reply("Good night."),
-        reply("Until tomorrow."),
+        says("It is done, as far as", finish="max_tokens", input=3_000),
+        says("And the fish are fed.", input=3_100),
+        says("Good night."),
+        says("Until tomorrow."),
     )
     executor = cc.AgentExecutor(
         store,
@@ -144,12 +140,12 @@ async def _work(store: cc.Store) -> list[bytes]:
 
 async def _failures(store: cc.Store) -> list[bytes]:
     """A reply that breaks off, a provider that refuses, and a malformed call."""
-    line = Player(
-        ProviderFailed("anthropic", "transient", "a gateway", status=502),
-        Say(text="I was about to say", broken=None).events()[:4],
-        ProviderFailed("anthropic", "auth", "no such key", status=401),
-        reply("", call(1, "add"), malformed='{"a": 1,'),
-        reply("That was wrong."),
+    line = Scripted(
+        fails("transient", "a gateway", status=502),
+        says("I was about to say").events()[:4],
+        fails("auth", "no such key", status=401),
+        says(call(1, "add"), malformed='{"a": 1,'),
+        says("That was wrong."),
     )
     executor = cc.AgentExecutor(store, sonnet(), tools=tools(add), endpoint=line, failed="annotate")
     for given in ("Go on.", None, "Try again."):
@@ -158,7 +154,7 @@ async def _failures(store: cc.Store) -> list[bytes]:
 
 
 async def _cancelled(store: cc.Store) -> list[bytes]:
-    line = Player([*reply("One two three.")[:4], HANG], reply("Again from one.", input=1_500))
+    line = Scripted(says("One two three.", silent=4), says("Again from one.", input=1_500))
     executor = cc.AgentExecutor(store, sonnet(), endpoint=line)
     turn = executor.start("cancelled", "Count.")
     async with aclosing(turn.events()) as events:
@@ -178,24 +174,24 @@ async def _interrupted(store: cc.Store) -> list[bytes]:
         taken_over(store)
         return "never stored"
 
-    line = Player(reply("I lose it.", ("c1", "lose", {})), reply("Here I am again."))
+    line = Scripted(says("I lose it.", ("c1", "lose", {})), says("Here I am again."))
     executor = cc.AgentExecutor(store, sonnet(), tools=tools(lose), endpoint=line)
     await run(executor, "interrupted", "Lose it.")
     with suppress(ContextcError):
         await executor.resume("interrupted").wait()
-    line.script.append(reply("Once more.", ("c1", "lose", {})))
+    line.script.append(says("Once more.", ("c1", "lose", {})))
     await run(executor, "lost", "Lose it, too.")
     return line.bodies
 
 
 async def _limits(store: cc.Store) -> list[bytes]:
     """A turn that ends at its limits, and one that makes no progress."""
-    line = Player(*[reply("", call(number, "add", a=number, b=0)) for number in range(4)])
+    line = Scripted(*[says(call(number, "add", a=number, b=0)) for number in range(4)])
     limited = cc.AgentExecutor(
         store, sonnet(), tools=tools(add), triggers=default_triggers(), limits=Limits(steps=3), endpoint=line
     )
     await run(limited, "limits", "Add on.")
-    same = Player(*[reply("", call(number, "fail", why="always")) for number in range(5)])
+    same = Scripted(*[says(call(number, "fail", why="always")) for number in range(5)])
     stuck = cc.AgentExecutor(store, sonnet(), tools=tools(fail), triggers=default_triggers(), endpoint=same)
     await run(stuck, "stuck", "Fail.")
     return [*line.bodies, *same.bodies]
@@ -207,8 +203,8 @@ async def _compacted(store: cc.Store) -> list[bytes]:
     def refuse(messages: Sequence[cc.Message], previous: str | None) -> str:
         raise ValueError("no second summary")
 
-    answers = [reply(f"Answer {number}: " + "deep " * 60, input=0) for number in range(5)]
-    line = Player(*answers[:3], reply("The pond was measured."), *answers[3:])
+    answers = [says(f"Answer {number}: " + "deep " * 60, input=0) for number in range(5)]
+    line = Scripted(*answers[:3], says("The pond was measured."), *answers[3:])
     executor, failing = (
         cc.AgentExecutor(store, sonnet(), endpoint=line, summarize=each, budget=1_200, triggers=default_triggers())
         for each in ("model", refuse)
@@ -228,7 +224,7 @@ async def _replaced(store: cc.Store) -> list[bytes]:
     def changed(request: JSONObject, step: int) -> JSONObject:
         return {**request, "metadata": {"user_id": "golden"}}
 
-    line = Player(reply("Changed."), reply("Changed again."))
+    line = Scripted(says("Changed."), says("Changed again."))
     executor = cc.AgentExecutor(store, sonnet(), endpoint=line, on_prepare_messages=changed)
     await run(executor, "replaced", "Change it.")
     await run(executor, "replaced", "And again.")
@@ -266,9 +262,7 @@ async def _small(store: cc.Store) -> list[bytes]:
         """Read a page."""
         return f"page {page}: " + "word " * 250
 
-    line = Player(
-        *[reply("", call(page, "read", page=page), input=0) for page in range(1, 7)], reply("All read.", input=0)
-    )
+    line = Scripted(*[says(call(page, "read", page=page), input=0) for page in range(1, 7)], says("All read.", input=0))
     executor = cc.AgentExecutor(
         store,
         cc.provider(SONNET, window=2_930, output=500),
@@ -414,7 +408,7 @@ async def _left_behind(store: cc.Store, file: Path) -> list[bytes]:
 
     A connection that reads keeps the log from being emptied. The copy of the file is made at that moment.
     """
-    line = Player([*reply("It was going to say")[:4], HANG])
+    line = Scripted(says("It was going to say", silent=4))
     executor = cc.AgentExecutor(store, sonnet(), endpoint=line)
     turn = executor.start("killed", "Write on.")
     async with aclosing(turn.events()) as events:

@@ -1,9 +1,7 @@
 """Parts of the scenario: a scripted endpoint, providers, tools, triggers, and a prompt context."""
 
-import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeAlias
 
 import contextc as cc
 from contextc._json import JSONObject
@@ -11,7 +9,6 @@ from contextc.errors import ContextcError
 from contextc.events import AnyEvent
 from contextc.prompts import AgentCard, Delegation, PromptContext
 from contextc.providers import Provider
-from contextc.providers.client import Endpoint, ProviderCall
 from contextc.triggers import TriggerContext, trigger
 from tests.executor.scripted_provider import Say
 
@@ -37,34 +34,9 @@ LOOK = cc.Tool(
     description="Looks at a thing.",
     parameters={"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]},
 )
-HANG: JSONObject = {"type": "hang"}
-Reply: TypeAlias = "list[JSONObject] | Exception | Callable[[], list[JSONObject] | Exception]"
 
 
-class Player(Endpoint):
-    """Answers with one reply after the other, and keeps what it was sent. After `HANG` nothing comes any more."""
-
-    def __init__(self, *script: Reply) -> None:
-        self.script, self.bodies = list(script), list[bytes]()
-
-    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        self.bodies.append(call.body)
-        reply = self.script.pop(0)
-        if callable(reply):
-            reply = reply()
-        if isinstance(reply, Exception):
-            raise reply
-        for event in reply:
-            if event is HANG:
-                await asyncio.Event().wait()
-            yield event
-
-
-def reply(text: str = "", *calls: tuple[str, str, JSONObject], **more: Any) -> list[JSONObject]:
-    return Say(text=text, calls=calls, **more).events()
-
-
-def thoughtful(events: list[JSONObject]) -> list[JSONObject]:
+def thoughtful(reply: Say) -> list[JSONObject]:
     """The same reply after signed reasoning, unsigned reasoning and reasoning that only the provider can read."""
     blocks: list[tuple[JSONObject, list[JSONObject]]] = [
         (
@@ -81,7 +53,8 @@ def thoughtful(events: list[JSONObject]) -> list[JSONObject]:
         found.append({"type": "content_block_start", "index": index, "content_block": block})
         found += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
         found.append({"type": "content_block_stop", "index": index})
-    return [events[0], *found, *events[1:]]
+    first, *rest = reply.events()
+    return [first, *found, *rest]
 
 
 def sonnet(window: int = 100_000) -> Provider:

@@ -1,6 +1,5 @@
 """Our own executor continues observed conversations, and keeps the prefix that the provider has cached."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -11,7 +10,7 @@ from contextc._json import decode
 from contextc.compiler.past_requests import explain, split_at_conversation
 from contextc.formats import formatter
 from contextc.inspection.request_timeline import load_timeline
-from tests.executor.scripted_provider import Say, Scripted, add, call, played
+from tests.executor.scripted_provider import Scripted, add, call, run_turn, says
 from tests.observation.test_observe import answer, chat, texts
 
 Wire = dict[str, Any]
@@ -57,12 +56,12 @@ def observe_talk(store: cc.Store, **options: Any) -> bytes:
 def run(store: cc.Store, provider: Scripted, name: str = "x", **options: Any) -> None:
     options = {"tools": [add], "system_prompt": PROMPT, **options}
     executor = cc.AgentExecutor(store, SONNET, endpoint=provider, **options)
-    asyncio.run(played(executor, name, "go on"))
+    run_turn(executor, "go on", conversation=name)
 
 
 def test_the_same_prompt_and_tools_keep_the_prefix(store: cc.Store) -> None:
     before = observe_talk(store)
-    provider = Scripted([Say(calls=(call(1, a=2, b=3),)), Say(text="five")])
+    provider = Scripted(says(call(1, a=2, b=3)), says("five"))
     run(store, provider)
     moments = load_timeline(store, "x")
     assert [each.record.mode for each in moments] == ["observed", "observed", "full", "full"]
@@ -91,7 +90,7 @@ def test_the_same_prompt_and_tools_keep_the_prefix(store: cc.Store) -> None:
 def test_another_head_begins_an_epoch_with_a_reason(options: Wire, why: str) -> None:
     store = cc.open_store("memory:")
     observe_talk(store)
-    provider = Scripted([Say(text="fine")])
+    provider = Scripted(says("fine"))
     run(store, provider, **options)
     assert load_timeline(store, "x")[-1].record.why == why
     sent: Any = decode(provider.bodies[0])
@@ -102,7 +101,7 @@ def test_another_head_begins_an_epoch_with_a_reason(options: Wire, why: str) -> 
 def test_a_fork_keeps_the_prefix_too(store: cc.Store) -> None:
     before = observe_talk(store)
     store.fork("x", "y")
-    provider = Scripted([Say(text="fine")])
+    provider = Scripted(says("fine"))
     run(store, provider, "y")
     parts = split_at_conversation(provider.bodies[0], "messages")
     assert parts is not None
@@ -113,7 +112,7 @@ def test_a_fork_keeps_the_prefix_too(store: cc.Store) -> None:
 def test_a_redacted_prefix_is_not_the_one_that_was_sent() -> None:
     store = cc.open_store("memory:")
     observe_talk(store, redact=r"system-\w+")
-    run(store, Scripted([Say(text="fine")]))
+    run(store, Scripted(says("fine")))
     assert load_timeline(store, "x")[-1].record.why == "the request before it was replaced"
 
 
@@ -121,7 +120,7 @@ def test_other_software_continues_beside_us() -> None:
     """Guarantee 16.3: what we continued is ours. The client's next request, even one with our turn, is linked to it."""
     store = cc.open_store("memory:")
     observe_talk(store)
-    run(store, Scripted([Say(text="fine")]))
+    run(store, Scripted(says("fine")))
     more: list[Wire] = [
         *TALK,
         {"role": "assistant", "content": [{"type": "text", "text": "three"}]},
@@ -136,13 +135,13 @@ def test_other_software_continues_beside_us() -> None:
     assert seen.conversation != "x"
     assert texts(store, "x")[-2:] == ["go on", "fine"]
     assert texts(store, seen.conversation)[-4:] == ["go on", "fine", "and now?", "done"]
-    run(store, Scripted([Say(text="bye")]))
+    run(store, Scripted(says("bye")))
     assert texts(store, "x")[-3:] == ["fine", "go on", "bye"]
 
 
 def test_an_unanswered_request_is_continued(store: cc.Store) -> None:
     cc.observe(store, request=body(TALK[:1]), format="anthropic", conversation="x")
-    provider = Scripted([Say(text="fine")])
+    provider = Scripted(says("fine"))
     run(store, provider)
     sent: Any = decode(provider.bodies[0])
     assert [block["text"] for message in sent["messages"] for block in message["content"]] == [

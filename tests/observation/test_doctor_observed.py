@@ -4,7 +4,7 @@ import pytest
 
 import contextc as cc
 from contextc.doctor import scan_store
-from tests.executor.scripted_provider import Say, Scripted
+from tests.executor.scripted_provider import Scripted, says
 from tests.observation.test_continue_observed import run
 from tests.observation.test_observe import answer, chat
 
@@ -25,7 +25,7 @@ def test_sound_requests(store: cc.Store) -> None:
     watch(store)
     store.fork("x", "y")
     cc.observe(store, request=chat("c", "b", "d"), reply=answer("e"), format="openai_chat", conversation="y")
-    run(store, Scripted([Say(text="fine")]))
+    run(store, Scripted(says("fine")))
     cc.observe(store, request=chat("c", "b", "d"), reply=answer("e"), format="openai_chat", conversation="x")
     assert codes(store) == []
 

@@ -1,6 +1,5 @@
 """Observed traffic has a retention and a size limit of its own, which delete nothing of ours."""
 
-import asyncio
 import json
 import logging
 from datetime import timedelta
@@ -15,7 +14,7 @@ from contextc.errors import InvalidSetting
 from contextc.interchange import import_files
 from contextc.observation import ObservedRequest, limit_observed
 from contextc.store.message_log import now_ms
-from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.executor.scripted_provider import SONNET, Scripted, run_turn, says
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.observation.test_observe import answer, chat
 
@@ -78,8 +77,8 @@ def test_own_conversations_and_forks_stay(store: cc.Store) -> None:
     store.pin("pinned", 1)
     compiler = cc.MessageCompiler(store, "openai:gpt-5")
     compiler.commit(compiler.compile("compiled", retry=True), cc.assistant("x"))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="fine")]))
-    assert asyncio.run(played(executor, "continued", "go on"))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("fine")))
+    assert run_turn(executor, "go on", conversation="continued")
     done = limit_observed(store, age=timedelta(days=30), max_bytes=0)
     assert (done.conversations, names(store)) == (
         1, {"forked", "fork", "continued", "appended", "pinned", "compiled"}

@@ -1,6 +1,5 @@
 """How much a PostgreSQL store exchanges with its server, and that less of it weakens no guarantee."""
 
-import asyncio
 import re
 import threading
 from collections.abc import Callable
@@ -15,7 +14,7 @@ from contextc.store import leases
 from contextc.store.message_log import make_place
 from contextc.store.postgres import CHANGED_BY_TRIGGERS, PostgresStore, describe, merge_sql
 from contextc.store.transaction_engine import TRIGGER_NAME, Transaction
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, played
+from tests.executor.scripted_provider import SONNET, Scripted, add, call, run_turn, says
 from tests.store.counted_postgres import CountedPostgres, Traffic, open_counted
 
 ENDLESS = 86_400.0
@@ -33,17 +32,17 @@ def no_timers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def traffic_of_turn(store: CountedPostgres, conversation: str, steps: int) -> Traffic:
     """Run a turn whose steps call one tool each, except for the last, and return its traffic."""
-    script = [*[Say(calls=(call(number),)) for number in range(1, steps)], Say(text="done")]
+    script = [*[says(call(number)) for number in range(1, steps)], says("done")]
     executor = cc.AgentExecutor(
         store,
         SONNET,
         tools=[add],
-        endpoint=Scripted(script),
+        endpoint=Scripted(*script),
         triggers=cc.default_triggers(),
         lease_seconds=ENDLESS,
     )
     store.reset_traffic()
-    asyncio.run(played(executor, conversation))
+    run_turn(executor, conversation=conversation)
     return store.traffic()
 
 

@@ -21,7 +21,7 @@ from contextc.store.full_text_index import update_index
 from contextc.store.message_log import load_tip
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey, append_entries
 from contextc.store.turn_records import append_events
-from tests.executor.scripted_provider import SONNET, Say, Scripted
+from tests.executor.scripted_provider import SONNET, Scripted, call, fails, says
 from tests.store.stored_text import find_secrets
 
 OF_MESSAGES = (
@@ -76,18 +76,15 @@ def run_agent(store: cc.Store) -> None:
         return cc.TriggerMessage(text=f"Careful: {s('trigger')}"), {"last": s("trigger state")}
 
     script = [
-        Say(
-            text=f"I look {s('reply')}",
-            calls=(("c1", "look", {"query": s("call")}), ("c2", "pay", {"to": s("approved call")})),
-        ),
-        Say(text="done"),
-        Say(text="done again"),
-        ProviderFailed("anthropic", "invalid", f"messages.0: invalid: {s('provider error')}"),
+        says(f"I look {s('reply')}", call(1, "look", query=s("call")), call(2, "pay", to=s("approved call"))),
+        says("done"),
+        says("done again"),
+        fails("invalid", f"messages.0: invalid: {s('provider error')}"),
     ]
     executor = cc.AgentExecutor(
         store,
         SONNET,
-        endpoint=Scripted(script),
+        endpoint=Scripted(*script),
         tools=[look, pay],
         fragments=[
             cc.PromptFragment("identity", f"You are {s('system prompt')}"),

@@ -1,7 +1,5 @@
 """The usage of many conversations: the sums of the inspector, for every kind of store and request."""
 
-import asyncio
-
 import pytest
 
 import contextc as cc
@@ -9,7 +7,7 @@ from contextc.errors import ProviderFailed
 from contextc.inspection.request_timeline import compute_total_cost, load_timeline, load_unanswered_requests
 from contextc.inspection.usage_by_conversation import QUARTER, UsagePortion, load_conversation_states, load_usage
 from contextc.store.transaction_engine import Transaction
-from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.executor.scripted_provider import SONNET, Scripted, fails, run_turn, says
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.web.sample_conversations import Life
 
@@ -28,12 +26,12 @@ def filled(store: cc.Store) -> None:
     life = Life(store, name="compiled")
     life.turn("hi", usage=cc.Usage(input=900, output=20, cache_write=300))
     life.turn("more", usage=cc.Usage(input=1_000, output=20, cache_read=900))
-    failed = ProviderFailed("anthropic", "invalid", "no such model")
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([Say(text="one", input=120), failed, Say(text="two")]))
-    asyncio.run(played(executor, "executed", "a"))
+    failed = fails("invalid", "no such model")
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("one", input=120), failed, says("two")))
+    run_turn(executor, "a", conversation="executed")
     with pytest.raises(ProviderFailed):
-        asyncio.run(played(executor, "executed", "b"))
-    asyncio.run(played(executor, "executed", "c"))
+        run_turn(executor, "b", conversation="executed")
+    run_turn(executor, "c", conversation="executed")
     cc.observe(store, request=claude("a"), reply=claude_answer("b"), format="anthropic", conversation="observed")
     cc.observe(
         store, request=claude("a", "b", "c"), reply={"error": {"message": "no"}}, status=529, format="anthropic",
@@ -70,9 +68,9 @@ def test_a_key_changes_with_the_requests_of_a_conversation_only(store: cc.Store)
     cc.observe(
         store, request=claude("a", "b", "d"), reply=claude_answer("e"), format="anthropic", conversation="observed"
     )
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([ProviderFailed("anthropic", "invalid", "no")]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(fails("invalid", "no")))
     with pytest.raises(ProviderFailed):
-        asyncio.run(played(executor, "executed", "d"))
+        run_turn(executor, "d", conversation="executed")
     after = keys(store)
     assert {name for name in after if after[name] != before[name]} == {"compiled", "observed", "executed"}
 

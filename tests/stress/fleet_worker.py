@@ -13,9 +13,10 @@ from typing import Any
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.cli import worker as command
-from contextc.providers.client import Endpoint
+from contextc.providers.client import ProviderCall
 from contextc.worker import TurnWorker, WorkerOptions
 from contextc.worker.turn_worker import RetryRules
+from tests.executor.scripted_provider import Say, Scripted, says
 
 address, given = sys.argv[1], json.loads(sys.argv[2])
 
@@ -27,31 +28,21 @@ def note(*what: Any) -> None:
     os.close(handle)
 
 
-class Scripted(Endpoint):
-    """A model that calls a tool in each step, and then answers."""
+class Noting(Scripted):
+    """A model that calls a tool in each step, and then answers. Its calls are written down."""
 
-    async def stream(self, call: Any) -> AsyncGenerator[JSONObject]:
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         note("calls", "", call.conversation, given["name"], time.time())
-        messages = json.loads(call.body)["messages"]
-        asked = max(index for index, each in enumerate(messages) if "input " in json.dumps(each["content"])[:200])
-        made = sum(each["role"] == "assistant" for each in messages[asked:])
-        usage: JSONObject = {"input_tokens": 9}
-        yield {"type": "message_start", "message": {"id": "m", "model": "claude-opus-5-5", "usage": usage}}
-        block: JSONObject = {"type": "text", "text": ""}
-        yield {"type": "content_block_start", "index": 0, "content_block": block}
-        for word in ("This ", "is ", "a ", "step."):
-            await asyncio.sleep(given["gap"])
-            yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": word}}
-        yield {"type": "content_block_stop", "index": 0}
-        if made < given["steps"]:
-            block = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex}", "name": "work", "input": {}}
-            yield {"type": "content_block_start", "index": 1, "content_block": block}
-            piece: JSONObject = {"type": "input_json_delta", "partial_json": '{"n": 1}'}
-            yield {"type": "content_block_delta", "index": 1, "delta": piece}
-            yield {"type": "content_block_stop", "index": 1}
-        reason = "tool_use" if made < given["steps"] else "end_turn"
-        yield {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 4}}
-        yield {"type": "message_stop"}
+        async for event in super().stream(call):
+            yield event
+
+
+def answer(request: JSONObject) -> Say:
+    messages = request["messages"]
+    asked = max(index for index, each in enumerate(messages) if "input " in json.dumps(each["content"])[:200])
+    made = sum(each["role"] == "assistant" for each in messages[asked:])
+    calls = [(f"toolu_{uuid.uuid4().hex}", "work", {"n": 1})] if made < given["steps"] else []
+    return says("This is a step.", *calls, pause=given["gap"], input=9, output=4)
 
 
 async def work(n: int, context: cc.ToolContext) -> str:
@@ -68,7 +59,7 @@ def main() -> None:
             store,
             "anthropic:claude-opus-5-5",
             tools=[work],
-            endpoint=Scripted(),
+            endpoint=Noting(answer),
             lease_seconds=given["lease"],
             summarize=None,
             limits=cc.Limits(steps=None, tool_calls=None),

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import contextc as cc
 from contextc.events import TurnInterrupted
-from tests.executor.scripted_provider import SONNET, Say, Scripted
+from tests.executor.scripted_provider import SONNET, Scripted, call, says
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ def child(address: str, lease_seconds: float) -> None:
                 store,
                 SONNET,
                 tools=[wait_for_a_word],
-                endpoint=Scripted([Say(calls=(("c1", "wait_for_a_word", {}),)), Say(text="Done.")]),
+                endpoint=Scripted(says(call(1, "wait_for_a_word")), says("Done.")),
                 lease_seconds=lease_seconds,
             )
             result = await executor.start("demo", "go").wait()

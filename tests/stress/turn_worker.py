@@ -5,12 +5,11 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator
 from typing import Any
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.providers.client import Endpoint
+from tests.executor.scripted_provider import Say, Scripted, says
 
 address, given = sys.argv[1], json.loads(sys.argv[2])
 out = open(given["out"], "a", buffering=1, encoding="utf-8")  # noqa: SIM115
@@ -21,30 +20,13 @@ def note(*what: Any) -> None:
     out.write(json.dumps(what) + "\n")
 
 
-class Scripted(Endpoint):
-    """A model that streams some pieces, calls a tool once, and answers."""
-
-    async def stream(self, call: Any) -> AsyncGenerator[JSONObject]:
-        global count
-        has_result = '"tool_result"' in json.dumps(json.loads(call.body)["messages"][-1])
-        yield {
-            "type": "message_start",
-            "message": {"id": "m", "model": "claude-opus-5-5", "usage": {"input_tokens": 9}},
-        }
-        for number in range(given["pieces"]):
-            await asyncio.sleep(given["gap"])
-            delta: JSONObject = {"type": "text_delta", "text": f"piece {number} "}
-            yield {"type": "content_block_delta", "index": 0, "delta": delta}
-        if not has_result:
-            count += 1
-            block: JSONObject = {"type": "tool_use", "id": f"toolu_{os.getpid()}_{count}", "name": "work", "input": {}}
-            yield {"type": "content_block_start", "index": 1, "content_block": block}
-            piece: JSONObject = {"type": "input_json_delta", "partial_json": '{"n": 1}'}
-            yield {"type": "content_block_delta", "index": 1, "delta": piece}
-            yield {"type": "content_block_stop", "index": 1}
-        reason = "end_turn" if has_result else "tool_use"
-        yield {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 4}}
-        yield {"type": "message_stop"}
+def answer(request: JSONObject) -> Say:
+    """Stream some pieces, call a tool once, and answer."""
+    global count
+    has_result = '"tool_result"' in json.dumps(request["messages"][-1])
+    count += not has_result
+    calls = [] if has_result else [(f"toolu_{os.getpid()}_{count}", "work", {"n": 1})]
+    return says(" ".join(map(str, range(given["pieces"]))), *calls, pause=given["gap"], input=9, output=4)
 
 
 async def work(n: int, context: cc.ToolContext) -> str:
@@ -61,7 +43,7 @@ async def main() -> None:
         store,
         "anthropic:claude-opus-5-5",
         tools=[work],
-        endpoint=Scripted(),
+        endpoint=Scripted(answer),
         lease_seconds=given["lease"],
         summarize=None,
     )

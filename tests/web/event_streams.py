@@ -20,7 +20,7 @@ from contextc.errors import ProviderFailed
 from contextc.events import AnyEvent, TextDelta, TurnStart
 from contextc.store import turn_records
 from contextc.store.message_log import load_tip
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call
+from tests.executor.scripted_provider import SONNET, Scripted, add, call, fails, says
 
 KINDS = get_args(AnyEvent)
 
@@ -44,26 +44,26 @@ async def _record_events() -> dict[str, list[AnyEvent]]:
 
 
 def _agent(store: cc.Store, *script: Any, **more: Any) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(script), tools=[add], **more)
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[add], **more)
 
 
 async def _answered(store: cc.Store) -> None:
-    both = Say(text="I add.", calls=(call(1, a=1, b=2), call(2, a=3, b=4)))
-    executor = _agent(store, both, Say(calls=(call(3, "nothing"),)), Say(text="Seven and more."), Say(text="More."))
+    both = says("I add.", call(1, a=1, b=2), call(2, a=3, b=4))
+    executor = _agent(store, both, says(call(3, "nothing")), says("Seven and more."), says("More."))
     await executor.follow_up("answered", "And then?")
     _ = [event async for event in executor.run("answered", "Add.")]
 
 
 async def _failed(store: cc.Store) -> None:
-    broken = Say(text="I was about to say", broken=4)
-    executor = _agent(store, ProviderFailed("anthropic", "transient"), broken, Say(text="Now."))
+    broken = says("I was about to say", broken=4)
+    executor = _agent(store, fails("transient"), broken, says("Now."))
     for given in ("Go.", None):
         with suppress(ProviderFailed):
             _ = [event async for event in executor.run("failed", given)]
 
 
 async def _cancelled(store: cc.Store) -> None:
-    executor = _agent(store, Say(text="a b c d e f g h i j", pause=0.05), Say(text="Again."))
+    executor = _agent(store, says("a b c d e f g h i j", pause=0.05), says("Again."))
     async for event in executor.run("cancelled", "Count."):
         if isinstance(event, TextDelta):
             break
@@ -73,7 +73,7 @@ async def _cancelled(store: cc.Store) -> None:
 
 async def _asked(store: cc.Store) -> None:
     sign = cc.tool(_sign, approval=True)
-    script = Scripted([Say(text="May I?", calls=(call(1, "_sign"),)), Say(text="Then not.")])
+    script = Scripted(says("May I?", call(1, "_sign")), says("Then not."))
     executor = cc.AgentExecutor(store, SONNET, endpoint=script, tools=[sign], approve=lambda call, tool: "no pen")
     _ = [event async for event in executor.run("asked", "Sign.")]
 
@@ -85,7 +85,7 @@ def _sign() -> str:
 
 async def _resumed(store: cc.Store) -> None:
     """A turn that was written to its middle; then its lease ended."""
-    executor = _agent(store, Say(text="a b c d e", pause=0.05), Say(text="Here I am again."))
+    executor = _agent(store, says("a b c d e", pause=0.05), says("Here I am again."))
     turn = executor.start("resumed", "Hello")
     async for event in turn.events():
         if isinstance(event, TextDelta):
@@ -100,10 +100,8 @@ async def _resumed(store: cc.Store) -> None:
 
 
 async def _together(store: cc.Store) -> None:
-    one = _agent(store, Say(text="I am one of two.", pause=0.01), agent="one")
-    two = _agent(
-        store, Say(text="I am the other.", pause=0.01, calls=(call(1, a=1, b=1),)), Say(text="Yes."), agent="two"
-    )
+    one = _agent(store, says("I am one of two.", pause=0.01), agent="one")
+    two = _agent(store, says("I am the other.", call(1, a=1, b=1), pause=0.01), says("Yes."), agent="two")
     store.append("together", cc.user("Who is there?"))
     begun = [one.start("together"), two.start("together")]
     for turn in begun:
@@ -113,8 +111,8 @@ async def _together(store: cc.Store) -> None:
 async def _waited(store: cc.Store) -> None:
     """A turn that waited for two approvals, was continued after each answer, and then waited until it was cancelled."""
     sign = cc.tool(_sign, approval=True)
-    asks = Say(text="May I?", calls=(call(1, "_sign"), call(2, "_sign")))
-    script = Scripted([asks, Say(text="Thanks.", calls=(call(3, "_sign"),))])
+    asks = says("May I?", call(1, "_sign"), call(2, "_sign"))
+    script = Scripted(asks, says("Thanks.", call(3, "_sign")))
     executor = cc.AgentExecutor(store, SONNET, endpoint=script, tools=[sign], approve=cc.executor.Suspend())
     await executor.start("waited", "Sign.").wait()
     for answer in (True, False):

@@ -6,11 +6,10 @@ from typing import Any
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.errors import ProviderFailed
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, StepFinish, TextDelta, UserNoticeCreated
 from contextc.store import turn_records
 from contextc.store.message_log import load_tip
-from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call
+from tests.executor.scripted_provider import SONNET, Scripted, add, call, fails, says
 
 
 def asked(client: TestClient, **query: int) -> list[Any]:  # JSON
@@ -53,11 +52,11 @@ def test_notices_are_events_as_they_were_reported_and_where_they_happened(store:
 def test_what_a_turn_reports_is_at_messages_that_are_there(store: cc.Store, client: TestClient) -> None:
     """Guarantees 15.1, 12.2: as in a real turn: retried before any output, and failed after a result."""
     script = [
-        ProviderFailed("anthropic", "transient"),
-        Say(calls=(call(1, a=1, b=2),)),
-        ProviderFailed("anthropic", "invalid", "It is late."),
+        fails("transient"),
+        says(call(1, a=1, b=2)),
+        fails("invalid", "It is late."),
     ]
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(script), tools=[add])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[add])
 
     async def run() -> None:
         await executor.start("demo", "Add.").wait()

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.errors import ProviderFailed
-from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.executor.scripted_provider import SONNET, Scripted, fails, run_turn, says
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.web.sample_conversations import Asking, Life
 from tests.web.test_unanswered_requests import stopped
@@ -49,11 +49,11 @@ def test_an_observed_reply_has_its_messages_its_latency_and_other_attempts(clien
 
 
 def test_the_reply_of_a_turn_has_its_events_and_retries(client: TestClient, store: cc.Store) -> None:
-    busy = ProviderFailed("anthropic", "transient", "try again", status=529)
-    say = Say(text="one two three", input=120)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([busy, say, Say(text="more")]))
-    asyncio.run(played(executor, "demo", "count"))
-    asyncio.run(played(executor, "demo", "go on"))
+    busy = fails("transient", "try again", status=529)
+    say = says("one two three", input=120)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(busy, say, says("more")))
+    run_turn(executor, "count")
+    run_turn(executor, "go on")
     found = get(client, "/demo/timeline")
     channel = found["channels"][0]["id"]
     reply = get(client, f"/demo/requests/{channel}/1/reply")
@@ -74,13 +74,13 @@ def test_the_reply_of_a_turn_has_its_events_and_retries(client: TestClient, stor
 
 
 def test_a_stopped_reply_has_what_was_received(client: TestClient, store: cc.Store) -> None:
-    slow = Say(text="one two three four five six", pause=0.05, input=120)
-    failed = ProviderFailed("anthropic", "invalid", "no such model", status=404, code="not_found_error")
+    slow = says("one two three four five six", pause=0.05, input=120)
+    failed = fails("invalid", "no such model", status=404, code="not_found_error")
     failed.request_id = "req_9"
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow, failed]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow, failed))
     asyncio.run(stopped(executor, "count"))
     with pytest.raises(ProviderFailed):
-        asyncio.run(played(executor, "demo", "and now?"))
+        run_turn(executor, "and now?")
     first, second = get(client, "/demo/timeline")["unanswered"]
     reply = get(client, f"/demo/requests/{first['channel']}/{first['number']}/reply")
     assert (reply["status"], reply["error"]) == ("stopped", "It was stopped.")

@@ -1,6 +1,5 @@
 """Requests as sent to the model, with one set of figures, including unanswered ones."""
 
-import asyncio
 import json
 
 import pytest
@@ -16,7 +15,7 @@ from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_log import FIRST_UNANSWERED
 from contextc.store.turn_records import StepRecord, TurnRecord
 from contextc.web.request_view import find_channel
-from tests.executor.scripted_provider import Say, Scripted, played
+from tests.executor.scripted_provider import Scripted, run_turn, says
 from tests.web.sample_conversations import GPT, SONNET, Asking, Life, provider_of, strings_in
 
 NEEDLE = "the needle is here"
@@ -290,9 +289,9 @@ def test_one_cost_for_everything_that_was_paid() -> None:
 
 def test_a_reply_that_breaks_off_leads_to_its_own_request(client: TestClient, store: cc.Store) -> None:
     """Its message, its request, what the provider counted and what that cost belong together."""
-    line = Scripted([Say(text="one two three", input=700, broken=4)])
+    line = Scripted(says("one two three", input=700, broken=4))
     with pytest.raises(cc.errors.ProviderFailed):
-        asyncio.run(played(cc.AgentExecutor(store, SONNET, endpoint=line), "demo"))
+        run_turn(cc.AgentExecutor(store, SONNET, endpoint=line))
     (lost,) = load_unanswered_requests(store, "demo")
     assert (lost.uid, lost.seq) == (store.load("demo")[-1].uid, 2)
     assert lost.usage is not None

@@ -1,16 +1,14 @@
 """The timeline of requests: in order, with the tokens of each, and the starts of epochs."""
 
-import asyncio
 import re
 
 import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.errors import ProviderFailed
 from contextc.store.ledger_schema import Channel, channel_id
 from tests.compiler.session_conversation import Talk, keeper
-from tests.executor.scripted_provider import Say, Scripted, add, call, played
+from tests.executor.scripted_provider import Scripted, add, call, fails, run_turn, says
 from tests.web.sample_conversations import SONNET, Asking, Life, provider_of
 
 
@@ -132,12 +130,12 @@ def test_a_program_keeps_sessions_also_before_it_has_one(client: TestClient, sto
 
 def test_a_request_has_its_turn_and_its_step(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.1: also where a step was tried twice, under the same number."""
-    failed = ProviderFailed("anthropic", "transient", "overloaded")
-    asks = Say(text="Let me add.", calls=(call(1, a=2, b=3),))
-    provider = Scripted([asks, failed, Say(text="It is 5."), Say(text="Bye.")])
+    failed = fails("transient", "overloaded")
+    asks = says("Let me add.", call(1, a=2, b=3))
+    provider = Scripted(asks, failed, says("It is 5."), says("Bye."))
     executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
-    asyncio.run(played(executor, "demo", "What is 2 + 3?"))
-    asyncio.run(played(executor, "demo", "Thanks."))
+    run_turn(executor, "What is 2 + 3?")
+    run_turn(executor, "Thanks.")
     answer = client.get("/api/conversations/demo/timeline").json()["requests"]
     assert [(each["turn"], each["step"], each["request"]) for each in answer] == [(1, 1, 1), (1, 2, 2), (2, 1, 3)]
 

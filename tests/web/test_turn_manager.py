@@ -21,7 +21,7 @@ from contextc.store.turn_records import TurnRecord
 from contextc.web.app_state import AppState, ServerOptions
 from contextc.web.http_errors import HTTPError
 from contextc.web.turn_manager import MAX_EXECUTORS, ExecutorPool, RunningTurn, TurnManager
-from tests.executor.scripted_provider import SONNET, Say, Scripted
+from tests.executor.scripted_provider import SONNET, Say, Scripted, call, says
 
 PATIENCE = 120.0
 
@@ -31,7 +31,7 @@ class Opening:
 
     def __init__(self, store: cc.Store, expected: Say) -> None:
         self.store, self.free = store, threading.Event()
-        self.line = Scripted([lambda _: expected])
+        self.line = Scripted(lambda _: expected)
 
     def __call__(self, _: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         assert self.free.wait(PATIENCE)
@@ -43,7 +43,7 @@ async def being_opened(
     store: cc.Store, root: Path
 ) -> AsyncGenerator[tuple[TurnManager, Opening, "asyncio.Task[RunningTurn]"]]:
     """A turn that was asked for, whose line is being opened."""
-    opening = Opening(store, Say(text="one"))
+    opening = Opening(store, says("one"))
     running = TurnManager(store, opening, agent="assistant", model="replay:none.jsonl", root=root)
     asked = asyncio.create_task(running.start("demo", "hello"))
     await asyncio.sleep(0)
@@ -83,7 +83,7 @@ def test_stop_is_handled_from_the_first_moment_on(store: cc.Store, tmp_path: Pat
     """Guarantee 11.10: in whatever moment of its beginning a turn is stopped, it does not run to its end."""
 
     async def run() -> set[str]:
-        opening = Opening(store, Say(text="one two three", pause=0.5))
+        opening = Opening(store, says("one two three", pause=0.5))
         opening.free.set()
         running = TurnManager(store, opening, agent="assistant", model="replay:none.jsonl", root=tmp_path)
         for number in range(40):
@@ -116,7 +116,7 @@ def test_a_line_that_is_slow_to_open_blocks_no_other_turn(store: cc.Store) -> No
     def make(choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         made.append(choice.provider.model.name)
         assert choice.provider.model.name != "slow" or slow.wait(PATIENCE)
-        line = Scripted([])
+        line = Scripted()
         return cc.AgentExecutor(store, SONNET, endpoint=line), line
 
     async def run() -> None:
@@ -207,7 +207,7 @@ def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: 
         """Pay."""
         return "paid"
 
-    line = Scripted([Say(calls=(("c1", "pay", {}),)), Say(text="Done.")])
+    line = Scripted(says(call(1, "pay")), says("Done."))
 
     def make(_: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         return cc.AgentExecutor(store, SONNET, tools=[pay], endpoint=line), line

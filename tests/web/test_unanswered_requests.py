@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc.errors import ProviderFailed
 from contextc.events import TextDelta
-from tests.executor.scripted_provider import SONNET, Say, Scripted, played
+from tests.executor.scripted_provider import SONNET, Scripted, fails, run_turn, says
 from tests.web.sample_conversations import Asking, Life
 
 
@@ -23,12 +23,12 @@ async def stopped(executor: cc.AgentExecutor, text: str) -> None:
 
 def test_a_request_that_was_stopped_or_failed_is_on_the_timeline(client: TestClient, store: cc.Store) -> None:
     """Guarantees 9.7, 13.1: with when, why, what was used, and where what came of it is; the ledger does not move."""
-    failed = ProviderFailed("anthropic", "invalid", "no such model")
-    slow = Say(text="one two three four five six", pause=0.05, input=120)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow, failed, Say(text="At last.")]))
+    failed = fails("invalid", "no such model")
+    slow = says("one two three four five six", pause=0.05, input=120)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow, failed, says("At last.")))
     asyncio.run(stopped(executor, "count"))
     with pytest.raises(ProviderFailed):
-        asyncio.run(played(executor, "demo", "and now?"))
+        run_turn(executor, "and now?")
     answer = client.get("/api/conversations/demo/timeline").json()
     assert answer["requests"] == []
 
@@ -45,7 +45,7 @@ def test_a_request_that_was_stopped_or_failed_is_on_the_timeline(client: TestCli
     assert not second["why"].startswith("ProviderFailed")
     assert answer["totals"]["unanswered"] == 2
 
-    asyncio.run(played(executor, "demo", "once more"))
+    run_turn(executor, "once more")
     answer = client.get("/api/conversations/demo/timeline").json()
     assert [each["request"] for each in answer["requests"]] == [1]
     assert len(answer["unanswered"]) == answer["totals"]["unanswered"] == 2
@@ -74,8 +74,8 @@ def test_one_that_was_made_manually_is_reported_as_far_as_its_channel_is_recorde
 
 def test_what_still_runs_is_not_reported_as_lost(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.1: a reply that is coming in is neither answered nor given up."""
-    slow = Say(text="one two three four five six", pause=0.05)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted([slow]))
+    slow = says("one two three four five six", pause=0.05)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow))
 
     async def looks() -> list[object]:
         turn = executor.start("demo", "count")

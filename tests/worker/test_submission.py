@@ -29,7 +29,7 @@ from contextc.worker import (
 )
 from contextc.worker.health_server import format_metrics, serve_health
 from contextc.worker.turn_worker import ProviderSlots, RetryRules
-from tests.executor.scripted_provider import SONNET, Line, Say, Scripted
+from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, fails, says
 from tests.worker.worker_process import PATIENCE, events, in_event_loop
 
 RULES = RetryRules(max_deaths=2, max_failures=1, first_delay=0.01, max_unknown=2)
@@ -42,7 +42,7 @@ def store(new_postgres_address: str) -> Generator[Store]:
 
 
 def agent(store: Store, *script: Line, **options: object) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(script), summarize=None, **options)  # pyright: ignore[reportArgumentType]
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), summarize=None, **options)  # pyright: ignore[reportArgumentType]
 
 
 @asynccontextmanager
@@ -147,7 +147,7 @@ async def test_one_turn_at_a_time_in_order(store: Store) -> None:
     def reply(request: JSONObject) -> Say:
         assert not running
         running.append("call")
-        return Say(text=f"answer to {str(request['messages'])[-40:]}", pause=0.005)
+        return says(f"answer to {str(request['messages'])[-40:]}", pause=0.005)
 
     executor = agent(store, reply)
     for number in range(4):
@@ -170,9 +170,9 @@ async def test_one_turn_at_a_time_in_order(store: Store) -> None:
 async def test_a_provider_that_is_down(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guarantee 19.6: the turn is retried later, then parked with its reason. It can be resumed; new input does so."""
     monkeypatch.setattr(turn, "retry_delay", no_delay)
-    down = ProviderFailed("anthropic", "transient", "overloaded")
+    down = fails("transient", "overloaded")
     tries = (turn.MAX_RETRIES + 1) * 2
-    executor = agent(store, *[down] * tries, Say(text="Up again."))
+    executor = agent(store, *[down] * tries, says("Up again."))
     await submit(store, "demo", "hello")
     async with working(store, executor) as worker:
         (end,) = await ended(store)
@@ -204,7 +204,7 @@ async def test_an_agent_that_no_worker_has(store: Store, monkeypatch: pytest.Mon
     monkeypatch.setattr(turn_worker, "LONGEST_RETRY_SECONDS", 0.01)
     await submit(store, "demo", "hello", agent="coder")
     await submit(store, "other", "hello", agent="coder")
-    async with working(store, agent(store, Say(text="no"))) as worker:
+    async with working(store, agent(store, says("no"))) as worker:
         async with asyncio.timeout(PATIENCE):
             while len(parked_turns(store)) < 2:
                 await asyncio.sleep(0.01)
@@ -217,7 +217,7 @@ async def test_an_agent_that_no_worker_has(store: Store, monkeypatch: pytest.Mon
     assert [each.conversation for each in parked_turns(store)] == ["demo"]
     await submit(store, "demo", "and more", agent="coder")  # new input resumes it, too
     assert parked_turns(store) == []
-    executor = agent(store, Say(text="one"), Say(text="two"), agent="coder")
+    executor = agent(store, says("one"), says("two"), agent="coder")
     async with working(store, executor):
         await ended(store, turns=2)
     assert [each.text for each in store.load("demo")] == ["hello", "one", "and more", "two"]
@@ -227,7 +227,7 @@ async def test_an_agent_that_no_worker_has(store: Store, monkeypatch: pytest.Mon
 @in_event_loop
 async def test_a_turn_that_ends_its_workers(store: Store) -> None:
     """Guarantee 19.6: after so many dead workers the turn is parked, and its calls are not run."""
-    executor = agent(store, Say(text="never sent"))
+    executor = agent(store, says("never sent"))
     submit_sync(store, "demo", "hello")
     number = store.read(lambda tx: tx.row("SELECT number FROM main.conversation WHERE name = 'demo'"))
     assert number is not None
@@ -275,7 +275,7 @@ async def test_slots_of_a_provider(store: Store) -> None:
             finally:
                 now -= 1
 
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Counting([lambda _: Say(text="a b c", pause=0.01)]))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Counting(lambda _: says("a b c", pause=0.01)))
     store.write(
         lambda tx: tx.run(
             "INSERT INTO main.provider_slot (provider, number, holder, expires) VALUES ('anthropic', 0, 'x', 1)"
@@ -312,7 +312,7 @@ async def test_a_call_that_waits_for_a_slot_creates_slots_once(monkeypatch: pyte
 @in_event_loop
 async def test_health_and_metrics(store: Store) -> None:
     """A worker reports its health and its metrics in the format of Prometheus."""
-    executor = agent(store, Say(text="Hi."))
+    executor = agent(store, says("Hi."))
     await submit(store, "demo", "hello")
 
     async def get(port: int, path: str) -> str:

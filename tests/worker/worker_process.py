@@ -22,7 +22,7 @@ from contextc.cli import worker as command
 from contextc.errors import ContextcError
 from contextc.events import AnyEvent, TurnFinish
 from contextc.worker import TurnWorker, WorkerOptions
-from tests.executor.scripted_provider import SONNET, Say, Scripted
+from tests.executor.scripted_provider import SONNET, Say, Scripted, says
 
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["tests.worker.worker_process", "contextc.store.postgres", "procrastinate.worker"])
@@ -36,8 +36,8 @@ def model(request: JSONObject) -> Say:
     tool, number = asked_of(request["messages"][asks[-1]])
     made = sum(each["role"] == "assistant" for each in request["messages"][asks[-1] :])
     if made >= number:
-        return Say(text=f"Did {tool} {number}.")
-    return Say(text="Working.", calls=(("toolu_" + uuid.uuid4().hex, tool, {"number": made + 1}),))
+        return says(f"Did {tool} {number}.")
+    return says("Working.", ("toolu_" + uuid.uuid4().hex, tool, {"number": made + 1}))
 
 
 def asked_of(message: JSONObject) -> tuple[str, int]:
@@ -95,7 +95,7 @@ def make_agent(store: cc.Store, folder: Path, lease: float = LEASE) -> cc.AgentE
         return f"paid {number}"
 
     return cc.AgentExecutor(
-        store, SONNET, tools=[work, pay], endpoint=Scripted([model]), lease_seconds=lease, summarize=None
+        store, SONNET, tools=[work, pay], endpoint=Scripted(model), lease_seconds=lease, summarize=None
     )
 
 

@@ -338,6 +338,7 @@ class Script(Steps):
         else:
             blocks = [m.blocks[int(block)] for m in agent.messages[where]] if block else blocks_of(agent, kind)[where]
             for each in blocks:
+                self.names["tool"] = each.name
                 each.text = make(each.text)
 
     # Fields of agents
