@@ -5,7 +5,7 @@ import pytest
 import contextc as cc
 from tests.analysis.cached_client import FILE, SYSTEM
 from tests.analysis.observed_run import find_by_request
-from tests.executor.scripted_provider import SONNET, Scripted, call, run_turn, says
+from tests.executor.scripted_provider import SONNET, Scripted, add, call, run_turn, says
 
 
 def test_own_conversations_have_findings_too() -> None:
@@ -30,11 +30,6 @@ def test_an_unknown_conversation_is_an_error() -> None:
 
 def test_turns_of_an_executor_hit_the_cache() -> None:
     store = cc.open_store("memory:")
-
-    @cc.tool
-    def add(a: int, b: int) -> int:
-        """Add two numbers."""
-        return a + b
 
     def run(system_prompt: str, text: str) -> None:
         script = Scripted(says(call(text), input=4_000), says("Done.", input=4_200))

@@ -25,7 +25,7 @@ from contextc.tools import ToolContext
 from contextc.tools.builtin import todo_tool
 from contextc.tools.todos import Todo
 from contextc.triggers import ResourceUsage, default_triggers, resource_triggers
-from tests.executor.scripted_provider import Scripted, call, fails, says, taken_over
+from tests.executor.scripted_provider import Scripted, add, call, fails, says, taken_over
 from tests.executor.scripted_tool_provider import agent as codex_agent
 from tests.executor.scripted_tool_provider import answered, asked, ended, said, used
 from tests.golden.scenario_script import (
@@ -36,7 +36,6 @@ from tests.golden.scenario_script import (
     SONNET,
     SURROUNDINGS,
     TRIGGERS,
-    add,
     approve,
     draw,
     fail,

@@ -61,11 +61,6 @@ def sonnet(window: int = 100_000) -> Provider:
     return cc.provider(SONNET, window=window, output=4_000)
 
 
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
 def fail(why: str) -> str:
     """Fail, and say why."""
     raise ValueError(why)

@@ -7,6 +7,7 @@
 | `agent` | fields of the main agent |
 | `values` | values for `$name`, beside those of the file |
 | `with` | the name of options that several cases of the file share |
+| `like` | the name of another case, whose agent, values and steps it has |
 | `name` | the name of the case, if another case of the file has it too |
 | `why` | for readers |
 
@@ -26,7 +27,8 @@ from tests.analysis.traces.trace import Trace
 DATA = Path(__file__).parent.parent.parent / "data" / "traces"
 ALL = ("anthropic", "chat", "responses", "gemini", "bedrock")
 WIRES = {"all": ALL, "marked": ("anthropic", "bedrock"), "openai": ("chat", "responses")}
-KEYS = {"on", "steps", "recorded", "agent", "values", "with", "name", "why"}
+LIKE = {"steps", "agent", "values"}
+KEYS = {*LIKE, "on", "recorded", "with", "like", "name", "why"}
 JSONObject = dict[str, Any]
 
 
@@ -36,6 +38,7 @@ def build_traces(half: str) -> list[Trace]:
     subjects, values, shared = (cases.pop(name, {}) for name in ("subjects", "values", "options"))
     made: list[Trace] = []
     for name, case in cases.items():
+        case = {**{key: value for key, value in cases.get(case.get("like"), {}).items() if key in LIKE}, **case}
         case = {**shared.get(case.get("with"), {}), **case, "values": {**values, **case.get("values", {})}}
         for word in case["on"].split():
             for wire in WIRES.get(word, (word,)):
