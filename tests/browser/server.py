@@ -4,7 +4,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Generator
@@ -20,7 +19,7 @@ from contextc.web import server
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from contextc.web.server import listen
-from tests.forked_commands import read_link
+from tests.forked_commands import CommandProcess, read_link
 from tests.web.fast_polling import poll_fast
 
 PATIENCE = 180.0
@@ -74,18 +73,16 @@ class Process:
 
     def __init__(self, folder: Path, *arguments: str, token: str = "") -> None:
         self._folder, self._arguments, self._port, self._token = folder, arguments, 0, token
-        self._process: subprocess.Popen[str] | None = None
+        self._process: CommandProcess | None = None
         self.url = self.login = ""
 
     def start(self) -> None:
-        program = [sys.executable, "-m", "contextc", "serve", "--no-open", "--port", str(self._port)]
         address = ["--store", f"sqlite:///{self._folder}/served.db", "--root", str(self._folder)]
-        self._process = subprocess.Popen(
-            [*program, *address, *self._arguments],
+        self._process = CommandProcess(
+            *["serve", "--no-open", "--port", str(self._port), *address, *self._arguments],
             stdout=subprocess.PIPE,
-            text=True,
             cwd=self._folder,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", "CONTEXTC_TOKEN": self._token, "TMPDIR": str(self._folder)},
+            env={**os.environ, "CONTEXTC_TOKEN": self._token, "TMPDIR": str(self._folder)},
         )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()

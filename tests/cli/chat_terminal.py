@@ -8,8 +8,6 @@ import re
 import select
 import signal
 import struct
-import subprocess
-import sys
 import termios
 import time
 from codecs import getincrementaldecoder
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from contextc._json import JSONObject
+from tests.forked_commands import CommandProcess
 
 PATIENCE = 180.0
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -81,8 +80,9 @@ class Terminal:
         self._decoder = getincrementaldecoder("utf-8")("replace")
         self._master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "contextc", "chat", *arguments],
+        self.process = CommandProcess(
+            "chat",
+            *arguments,
             stdin=slave,
             stdout=slave,
             stderr=slave,
@@ -141,7 +141,7 @@ class Terminal:
             self._read(0.1)
         while self._read(0):
             pass
-        return self.process.returncode
+        return self.process.wait()
 
     def _read(self, seconds: float) -> bool:
         if not select.select([self._master], [], [], seconds)[0]:

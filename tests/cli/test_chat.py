@@ -18,7 +18,7 @@ from contextc.tools.builtin.file_tools import file_tools
 from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
 from tests.conftest import give_up
 from tests.executor.scripted_provider import SONNET, Scripted, says
-from tests.forked_commands import run_contextc
+from tests.forked_commands import CommandProcess, run_contextc
 
 STORE = ("--store", "sqlite:///chat.db")
 
@@ -32,7 +32,7 @@ def stored(folder: Path, conversation: str) -> list[cc.Message]:
         return store.load(conversation)
 
 
-def read_until(pipe: IO[bytes], text: bytes) -> None:
+def read_until(pipe: IO[bytes] | IO[str], text: bytes) -> None:
     seen = b""
     while text not in seen:
         piece = os.read(pipe.fileno(), 1 << 12)
@@ -342,19 +342,20 @@ def test_an_interrupted_pipe_keeps_the_partial_answer(tmp_path: Path) -> None:
     """Guarantee 11.10."""
     texts = [f"word{number} " for number in range(2_000)]
     slow = recorded(tmp_path / "slow.jsonl", text_reply(*texts)) + "?seconds=0.05"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "contextc", "chat", *STORE, "-m", slow, "-c", "demo", "talk"],
-        stdin=subprocess.DEVNULL,
+    with CommandProcess(
+        *["chat", *STORE, "-m", slow, "-c", "demo", "talk"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         cwd=tmp_path,
         env=home(tmp_path),
-    )
-    assert child.stdout is not None
-    read_until(child.stdout, b"word3 ")
-    child.send_signal(signal.SIGINT)
-    _, result = child.communicate(timeout=180)
-    assert (child.returncode, b"The partial answer is kept" in result) == (1, True)
+    ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        read_until(child.stdout, b"word3 ")
+        child.send_signal(signal.SIGINT)
+        child.stdout.read()
+        assert "The partial answer is kept" in child.stderr.read()
+        assert child.wait(180) == 1
     assert stored(tmp_path, "demo")[-1].status == "cancelled"
 
 

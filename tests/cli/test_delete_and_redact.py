@@ -4,8 +4,6 @@ import json
 import os
 import pty
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -14,6 +12,7 @@ import pytest
 import contextc as cc
 from tests.cli.chat_terminal import home
 from tests.cli.conftest import Run
+from tests.forked_commands import CommandProcess
 
 DELETE = ("delete", "demo")
 REDACT = ("redact", "demo", "2")
@@ -118,8 +117,8 @@ def test_without_a_terminal_nothing_goes_unless_yes_is_given(
 @pytest.mark.parametrize(("answer", "left"), [("y\n", ["hi", "", "bye"]), ("n\n", WHOLE)])
 def test_a_terminal_shows_what_is_deleted_and_asks(filled: str, tmp_path: Path, answer: str, left: list[str]) -> None:
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "contextc", *REDACT, "--store", filled],
+    with CommandProcess(
+        *[*REDACT, "--store", filled],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -11,6 +11,7 @@ import pytest
 
 import contextc as cc
 from tests.cli.conftest import Run
+from tests.forked_commands import CommandProcess
 
 
 @pytest.fixture
@@ -88,11 +89,13 @@ def test_without_a_terminal_repair_needs_a_yes(run: Run, ill: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(("answer", "code", "heals"), [("n", 1, False), ("y", 0, True)])
-def test_at_a_terminal_the_plan_is_shown_and_asked_about(ill: str, answer: str, code: int, heals: bool) -> None:
+def test_at_a_terminal_the_plan_is_shown_and_asked_about(
+    tmp_path: Path, ill: str, answer: str, code: int, heals: bool
+) -> None:
     outside, inside = pty.openpty()
-    command = [sys.executable, "-m", "contextc", "doctor", "--heal", "--store", ill]
+    command = ["doctor", "--heal", "--store", ill]
     environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}
-    with subprocess.Popen(command, stdin=inside, stdout=inside, stderr=inside, env=environment) as child:
+    with CommandProcess(*command, stdin=inside, stdout=inside, stderr=inside, cwd=tmp_path, env=environment) as child:
         os.close(inside)
         shown = b""
         while b"Repair 2 conversations? [y/N]" not in shown:

@@ -4,7 +4,6 @@ import json
 import os
 import pty
 import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -16,6 +15,7 @@ from contextc._json import JSONObject
 from contextc.formats import format_names, formatter
 from tests.cli.conftest import Run
 from tests.conftest import some
+from tests.forked_commands import CommandProcess
 
 BROKEN: JSONObject = {
     "model": "claude-opus-5-5",
@@ -335,17 +335,16 @@ def test_json_at_a_terminal_cannot_control_it(tmp_path: Path) -> None:
     body = {"model": "claude-opus-5-5", "max_tokens": 9, "messages": [{"role": "user", "content": hostile}]}
     file.write_text(json.dumps(body, ensure_ascii=False))
     for arguments in (["fix", str(file), "-f", "anthropic"], ["convert", str(file), "--to", "openai_chat"]):
-        printed = at_terminal([*arguments])
+        printed = at_terminal(tmp_path, *arguments)
         assert hostile[:-1] not in printed
         assert "\\u009b31m\\u202eEVIL\\u200f\\udb40\\udc01 é" in printed
         assert hostile in json.dumps(json.loads(printed), ensure_ascii=False)
 
 
-def at_terminal(arguments: list[str]) -> str:
+def at_terminal(folder: Path, *arguments: str) -> str:
     """Return what a command prints at a terminal."""
-    program = [sys.executable, "-m", "contextc", *arguments]
     master, terminal = pty.openpty()
-    with subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=terminal, stderr=subprocess.PIPE) as process:
+    with CommandProcess(*arguments, cwd=folder, env=os.environ, stdout=terminal, stderr=subprocess.PIPE) as process:
         os.close(terminal)
         printed = b""
         with suppress(OSError):  # the end of the program's side

@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ import contextc as cc
 from tests.cli.chat_terminal import calls, home, recorded, text_reply
 from tests.cli.conftest import Run
 from tests.conftest import some
-from tests.forked_commands import read_link
+from tests.forked_commands import CommandProcess, read_link
 from tests.web.sse_reader import read_events
 
 PATIENCE = 180.0
@@ -30,13 +29,12 @@ class Serving:
     """A server that was started: its `lines` so far, the `link` with the token, and an `asking` client that has it."""
 
     def __init__(self, folder: Path, *arguments: str, **more: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "contextc", "serve", "--port", "0", *arguments],
+        self.process = CommandProcess(
+            *["serve", "--port", "0", *arguments],
             cwd=folder,
             env=home(folder, COLUMNS="60", NO_COLOR="1", **more),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            text=True,
         )
         self._printed: Queue[str] = Queue()
         threading.Thread(target=self._listen, daemon=True).start()
