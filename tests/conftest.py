@@ -16,7 +16,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from zlib import crc32
 
 import pytest
@@ -25,6 +25,10 @@ from hypothesis import settings
 import contextc as cc
 from tests.package_environments import CACHE, OWN_AUTHORITIES
 from tests.pgbouncer_server import find_pgbouncer, running_pgbouncer
+
+if TYPE_CHECKING:
+    import psycopg
+    from psycopg.rows import TupleRow
 
 T = TypeVar("T")
 LAST_LINE = "-----END CERTIFICATE-----\n"
@@ -128,8 +132,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What a test has written is handed from one process to another, whatever letters are in it."""
+    """What a test has written is handed from one process to another, whatever letters are in it.
+
+    Its keywords stay here: they are two thirds of what is handed over for each test, and nothing reads them.
+    """
     report = yield
+    report.keywords = {}
     report.sections = [(name, text.encode(errors="replace").decode()) for name, text in report.sections]
     return report
 
@@ -212,14 +220,34 @@ def migrated_schema(postgres_server: str) -> Iterator[str]:
         connection.execute(f"DROP SCHEMA {schema} CASCADE".encode())
 
 
-@pytest.fixture
-def postgres_address(postgres_server: str, migrated_schema: str) -> Iterator[str]:
-    """An empty store on the server; emptied afterwards. A test that changes tables takes `new_postgres_address`."""
+@pytest.fixture(scope="session")
+def empty_schema(postgres_server: str, migrated_schema: str) -> Iterator[Callable[[], None]]:
+    """A function that empties the tables. Its connection is kept: a new one takes five times as long to do that."""
     import psycopg
 
+    def connect() -> "psycopg.Connection[TupleRow]":
+        return psycopg.connect(postgres_server, autocommit=True)
+
+    def empty() -> None:
+        nonlocal connection
+        statement = EMPTY.format(schema=migrated_schema).encode()
+        try:
+            connection.execute(statement)
+        except psycopg.OperationalError:  # a test has cut all connections
+            connection.close()
+            connection = connect()
+            connection.execute(statement)
+
+    connection = connect()
+    yield empty
+    connection.close()
+
+
+@pytest.fixture
+def postgres_address(postgres_server: str, migrated_schema: str, empty_schema: Callable[[], None]) -> Iterator[str]:
+    """An empty store on the server; emptied afterwards. A test that changes tables takes `new_postgres_address`."""
     yield in_schema(without_search_path(postgres_server), migrated_schema)
-    with psycopg.connect(postgres_server, autocommit=True) as connection:
-        connection.execute(EMPTY.format(schema=migrated_schema).encode())
+    empty_schema()
 
 
 def in_schema(server: str, schema: str) -> str:

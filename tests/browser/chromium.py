@@ -15,6 +15,8 @@ ARGUMENTS = (
     "--no-sandbox", "--headless=new", "--disable-gpu", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--force-color-profile=srgb",
     "--renderer-process-limit=1", "--disable-site-isolation-trials",
+    "--js-flags=--no-opt --no-maglev",  # no page lives long enough to be worth compiling its scripts again
+    "--default-tile-width=1280", "--default-tile-height=512",
     "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1, EXCLUDE localhost",
 )  # fmt: skip
 

@@ -22,23 +22,27 @@ class Late(Exception):
 
 
 @pytest.fixture
-def alarm() -> Iterator[Callable[[float, type[BaseException]], None]]:
-    """Raise an exception in this thread, some seconds from now."""
+def alarm() -> Iterator["Alarm"]:
+    """Raise an exception in this thread, some seconds from now. The event is set then: a destructor may lose it."""
     before = signal.getsignal(signal.SIGALRM)
 
-    def start(seconds: float, kind: type[BaseException]) -> None:
+    def start(seconds: float, kind: type[BaseException]) -> threading.Event:
+        rung = threading.Event()
+
         def ring(*_: object) -> None:
+            rung.set()
             raise kind
 
         signal.signal(signal.SIGALRM, ring)
         signal.setitimer(signal.ITIMER_REAL, seconds)
+        return rung
 
     yield start
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
 
 
-Alarm = Callable[[float, type[BaseException]], None]
+Alarm = Callable[[float, type[BaseException]], threading.Event]
 
 
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, Late])
@@ -110,8 +114,8 @@ def test_signals_that_come_at_any_moment_leave_no_waiter_behind(tmp_path: Path, 
         acknowledged = 0
         for number in range(200):
             with suppress(Late):
-                alarm(0.0005 + number * 0.00001, Late)
-                for _ in range(10_000):
+                rung = alarm(0.0005 + number * 0.00001, Late)
+                while not rung.is_set():
                     store.extend("main", [cc.user("y")])
                     acknowledged += 1
         stop.set()
@@ -132,8 +136,8 @@ def test_signals_that_come_at_any_moment_leave_no_connection_in_disorder(postgre
         acknowledged = 1
         for number in range(60):
             with suppress(Late):
-                alarm(0.0005 + number * 0.0002, Late)
-                for _ in range(10_000):
+                rung = alarm(0.0005 + number * 0.0002, Late)
+                while not rung.is_set():
                     store.extend("demo", [cc.user("y")])
                     acknowledged += 1
             assert store.load("demo", last=1)[0].seq >= acknowledged
