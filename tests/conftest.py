@@ -7,6 +7,7 @@ line, and where `CI=true` nothing may be skipped, so they fail.
 import asyncio
 import gc
 import inspect
+import multiprocessing
 import os
 import re
 import shutil
@@ -37,6 +38,12 @@ CI = os.environ.get("CI", "").lower() in ("1", "true")
 THOROUGH = os.environ.get("CONTEXTC_THOROUGH", "").lower() in ("1", "true")
 """Whether tests repeat as often as `make prove` wants: all sizes, themes and versions, and many random cases."""
 BACKENDS = ("memory", "sqlite", "postgres")
+PRELOADED = (
+    "tests.conftest", "tests.executor.scripted_provider", "contextc.doctor", "contextc.executor",
+    "contextc.store.sqlite", "contextc.store.postgres", "contextc.cli.worker", "contextc.worker",
+    "procrastinate.worker",
+)  # fmt: skip
+"""What processes of tests import. The server that forks them has it, so that none of them starts with imports."""
 WHOLE_RUN = 5_000
 """A run of more tests than these is one of all tests."""
 
@@ -58,6 +65,7 @@ def some(cases: Sequence[T], count: int) -> Sequence[T]:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Let HTTP clients trust one authority: to read all of them takes 50 ms for each client, and no test needs any."""
+    multiprocessing.get_context("forkserver").set_forkserver_preload([*PRELOADED])
     if OWN_AUTHORITIES in os.environ:  # a worker of the tests has the environment of the process that started it
         return
     import certifi

@@ -28,7 +28,6 @@ Way = Literal["in the background", "while the turn waits", "executor.compact", "
 FILLING_STEPS = 15
 STEPS, ROUNDS = 3, 24
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.executor.scripted_provider", "contextc.executor", "contextc.store.sqlite"])
 
 
 def fill(address: str | Path) -> None:

@@ -29,7 +29,6 @@ KILLS = often(2, 60)
 STEPS, TOGETHER = 3, 3
 MODELS = (SONNET, "openai:gpt-5", "openai-chat:gpt-5", "gemini:gemini-2.5-flash")
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.executor.scripted_provider", "contextc.executor", "contextc.store.sqlite"])
 
 
 def model(request: JSONObject) -> Say:

@@ -38,7 +38,6 @@ MOMENTS: tuple[Moment, ...] = ("before", "first", "tool", "between", *RANDOM, "l
 SEED = int(os.environ.get("CONTEXTC_PROGRAM_SEED", "1"))
 GONE_SECONDS = 60.0
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.sessions.stress_simulation", "contextc.executor", "contextc.store.sqlite"])
 
 
 def die() -> None:

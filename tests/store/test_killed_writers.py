@@ -20,7 +20,6 @@ from tests.conftest import often
 
 RUNS = {"sqlite": often(2, 200), "postgres": often(2, 40)}
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["contextc.store.sqlite", "contextc.store.postgres", "contextc.messages"])
 
 
 def append_until_killed(address: str, run: int, pipe: Connection) -> None:

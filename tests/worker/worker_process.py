@@ -25,7 +25,6 @@ from contextc.worker import TurnWorker, WorkerOptions
 from tests.executor.scripted_provider import SONNET, Say, Scripted, says
 
 PROCESSES = multiprocessing.get_context("forkserver")
-PROCESSES.set_forkserver_preload(["tests.worker.worker_process", "contextc.store.postgres", "procrastinate.worker"])
 PATIENCE = 60
 LEASE, HEARTBEAT = 1.0, 0.2
 
