@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from contextc._json import JSONObject
+from tests.executor.scripted_provider import Say
 from tests.forked_commands import CommandProcess
 
 PATIENCE = 180.0
@@ -35,38 +36,15 @@ def home(folder: Path, **more: str) -> dict[str, str]:
     return {**kept, "HOME": str(folder), "TMPDIR": str(folder), "PYTHONUTF8": "1", **more}
 
 
-def text_reply(*pieces: str, thinks: tuple[str, ...] = (), tokens: tuple[int, int] = (100, 20)) -> JSONObject:
-    """Return a text reply."""
-    return _events([*_thoughts(thinks), *[{"content": piece} for piece in pieces]], "stop", tokens)
-
-
-def calls(name: str, arguments: JSONObject, *pieces: str, id: str = "c1") -> JSONObject:
-    """A reply that asks for a tool."""
-    function = {"name": name, "arguments": json.dumps(arguments)}
-    call = {"tool_calls": [{"index": 0, "id": id, "type": "function", "function": function}]}
-    return _events([*[{"content": piece} for piece in pieces], call], "tool_calls", (100, 20))
-
-
 def refuses(status: int, message: str, code: str = "") -> JSONObject:
     return {"error": {"status": status, "body": {"error": {"message": message, "code": code}}}}
 
 
-def recorded(path: Path, *replies: JSONObject) -> str:
+def recorded(path: Path, *replies: Say | JSONObject) -> str:
     """The model that gives these replies, as `--model` takes it."""
-    path.write_text("\n".join(json.dumps(reply) for reply in replies))
+    events = [reply.recording() if isinstance(reply, Say) else reply for reply in replies]
+    path.write_text("\n".join([json.dumps(each) for each in events]))
     return f"replay:{path}"
-
-
-def _thoughts(thinks: tuple[str, ...]) -> list[JSONObject]:
-    return [{"reasoning_content": thought} for thought in thinks]
-
-
-def _events(deltas: list[JSONObject], finish: str, tokens: tuple[int, int]) -> JSONObject:
-    choices: list[JSONObject] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
-    choices.append({"index": 0, "delta": {}, "finish_reason": finish})
-    events: list[JSONObject] = [{"id": "r", "model": "m", "choices": [choice]} for choice in choices]
-    usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1], "total_tokens": sum(tokens)}
-    return {"events": [*events, {"id": "r", "model": "m", "choices": [], "usage": usage}]}
 
 
 class Terminal:

@@ -15,9 +15,9 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.providers.local import check_installed, find_model_file
 from contextc.tools.builtin.file_tools import file_tools
-from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
+from tests.cli.chat_terminal import home, recorded, refuses
 from tests.conftest import give_up
-from tests.executor.scripted_provider import SONNET, Scripted, says
+from tests.executor.scripted_provider import SONNET, Scripted, call, says
 from tests.forked_commands import CommandProcess, run_contextc
 
 STORE = ("--store", "sqlite:///chat.db")
@@ -44,8 +44,8 @@ def test_what_is_piped_on_is_the_answer_alone(tmp_path: Path) -> None:
     (tmp_path / "note.txt").write_text("milk")
     model = recorded(
         tmp_path / "a.jsonl",
-        calls("read_file", {"path": "note.txt"}),
-        text_reply("It says ", "[bold]milk[/].", thinks=("A note.",)),
+        says(call(1, "read_file", path="note.txt")),
+        says("It says ", "[bold]milk[/].", thinks=("A note.",)),
     )
     asked = chat(tmp_path, "-m", model, "What is in note.txt?")
     assert (asked.returncode, asked.stdout) == (0, "It says [bold]milk[/].\n")
@@ -55,21 +55,21 @@ def test_what_is_piped_on_is_the_answer_alone(tmp_path: Path) -> None:
 
 
 def test_each_line_is_a_turn_of_one_conversation(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", text_reply("One."), text_reply("Two."))
+    model = recorded(tmp_path / "a.jsonl", says("One."), says("Two."))
     asked = chat(tmp_path, "-m", model, "-c", "demo", lines="first\n\nsecond\n")
     assert (asked.returncode, asked.stdout) == (0, "One.\nTwo.\n")
     assert [message.text for message in stored(tmp_path, "demo")] == ["first", "One.", "second", "Two."]
 
 
 def test_a_dash_reads_one_question_of_many_lines(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", text_reply("One."))
+    model = recorded(tmp_path / "a.jsonl", says("One."))
     assert chat(tmp_path, "-m", model, "-c", "demo", "-p", "-", lines="first\n/second\n").returncode == 0
     assert stored(tmp_path, "demo")[0].text == "first\n/second\n"
 
 
 def test_json_is_the_events_as_they_are_stored(tmp_path: Path) -> None:
     """Guarantee 12.1."""
-    model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), text_reply("Two ", "files."))
+    model = recorded(tmp_path / "a.jsonl", says(call(1, "list_files")), says("Two ", "files."))
     asked = chat(tmp_path, "-m", model, "-c", "demo", "--json", lines="/what is here?\n")
     events: list[JSONObject] = [json.loads(line) for line in asked.stdout.splitlines()]
     assert (asked.returncode, events[0]["type"], events[-1]["type"]) == (0, "turn-start", "turn-finish")
@@ -83,7 +83,7 @@ def test_json_is_the_events_as_they_are_stored(tmp_path: Path) -> None:
 
 def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
     """Guarantee 15.1: what went wrong, and the way out."""
-    model = recorded(tmp_path / "a.jsonl", refuses(401, "no such key", "invalid_api_key"), text_reply("Never said."))
+    model = recorded(tmp_path / "a.jsonl", refuses(401, "no such key", "invalid_api_key"), says("Never said."))
     asked = chat(tmp_path, "-m", model, lines="first\nsecond\n")
     assert (asked.returncode, asked.stdout) == (1, "")
     assert "no such key. Check the key" in asked.stderr
@@ -122,7 +122,7 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
 )
 def test_a_wrong_call_exits_with_2(tmp_path: Path, arguments: list[str], problem: str) -> None:
     """Guarantee 15.1."""
-    recorded(tmp_path / "empty.jsonl", text_reply("One."))
+    recorded(tmp_path / "empty.jsonl", says("One."))
     asked = chat(tmp_path, *arguments, COLUMNS="200")
     assert (asked.returncode, asked.stdout) == (2, "")
     assert problem in asked.stderr
@@ -143,7 +143,7 @@ def test_a_literal_key_is_refused_and_not_repeated(tmp_path: Path) -> None:
 
 def test_a_failure_that_passes_is_reported_and_tried_again(tmp_path: Path) -> None:
     """Guarantee 11.11."""
-    model = recorded(tmp_path / "a.jsonl", refuses(503, "too busy"), text_reply("At last."))
+    model = recorded(tmp_path / "a.jsonl", refuses(503, "too busy"), says("At last."))
     asked = chat(tmp_path, "-m", model, "hi")
     assert (asked.returncode, asked.stdout) == (0, "At last.\n")
     assert "too busy" in asked.stderr
@@ -155,15 +155,15 @@ def test_with_nothing_configured_it_is_the_local_model_and_it_is_reported(tmp_pa
     assert asked.returncode == 2
     assert "No model is configured: using SmolLM2-135M-Instruct on this machine" in asked.stderr
     assert asked.stdout == ""
-    configured = recorded(tmp_path / "a.jsonl", text_reply("Hello."))
+    configured = recorded(tmp_path / "a.jsonl", says("Hello."))
     asked = chat(tmp_path, "hi", CONTEXTC_MODEL=configured)
     assert (asked.returncode, asked.stdout) == (0, "Hello.\n")
     assert "No model is configured" not in asked.stderr
 
 
 def test_without_a_terminal_nothing_is_run_unless_all_is_approved(tmp_path: Path) -> None:
-    command = calls("run_command", {"command": "echo made > made.txt"})
-    model = recorded(tmp_path / "a.jsonl", command, text_reply("Done."))
+    command = says(call(1, "run_command", command="echo made > made.txt"))
+    model = recorded(tmp_path / "a.jsonl", command, says("Done."))
     asked = chat(tmp_path, "-m", model, "make it")
     assert (asked.returncode, (tmp_path / "made.txt").exists()) == (0, False)
     assert "✗ Not run: this tool needs a person's approval" in asked.stderr
@@ -176,7 +176,7 @@ def test_without_a_terminal_nothing_is_run_unless_all_is_approved(tmp_path: Path
 def test_tools_and_root_report_what_a_model_may_use_and_where(tmp_path: Path, tools: str, offered: int) -> None:
     (tmp_path / "inside").mkdir()
     (tmp_path / "secret.txt").write_text("outside")
-    model = recorded(tmp_path / "a.jsonl", calls("read_file", {"path": "../secret.txt"}), text_reply("Hm."))
+    model = recorded(tmp_path / "a.jsonl", says(call(1, "read_file", path="../secret.txt")), says("Hm."))
     asked = chat(tmp_path, "-m", model, "-c", "demo", "--tools", tools, "--root", "inside", "look")
     assert asked.returncode == 0
     text = "no tools" if tools == "none" else f"{offered} tools in"
@@ -188,8 +188,8 @@ def test_tools_and_root_report_what_a_model_may_use_and_where(tmp_path: Path, to
 
 def test_the_model_is_switched_in_the_middle_of_a_conversation(tmp_path: Path) -> None:
     """Guarantee 9.10: each is given what it has not been shown, from any author."""
-    one = recorded(tmp_path / "one.jsonl", text_reply("I am one."))
-    two = recorded(tmp_path / "two.jsonl", text_reply("I am two.")) + "?format=anthropic"
+    one = recorded(tmp_path / "one.jsonl", says("I am one."))
+    two = recorded(tmp_path / "two.jsonl", says("I am two.")) + "?format=anthropic"
     anthropic = {"type": "message", "content": [{"type": "text", "text": "I am two."}], "stop_reason": "end_turn"}
     (tmp_path / "two.jsonl").write_text(json.dumps({"reply": anthropic}))
     lines = f"first\n/model {two}\nsecond\n/models\n/explain\n"
@@ -207,8 +207,8 @@ def test_the_model_is_switched_in_the_middle_of_a_conversation(tmp_path: Path) -
 
 
 def test_slash_commands(tmp_path: Path) -> None:
-    answers = [text_reply(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
-    model = recorded(tmp_path / "a.jsonl", *answers, text_reply("They talked."), text_reply("Answer 4."))
+    answers = [says(f"Answer {number}. " + "word " * 700, input=720 * number, output=700) for number in (1, 2, 3)]
+    model = recorded(tmp_path / "a.jsonl", *answers, says("They talked."), says("Answer 4."))
     model += "?window=9000&output=1000"
     lines = (
         "first\nsecond\nthird\n/context\n/cost\n/todos\n/compact keep names\n/uncompact\n/fork other\nfourth\n"
@@ -235,7 +235,7 @@ def test_slash_commands(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_not_there_reports_what_there_is(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", text_reply("One."))
+    model = recorded(tmp_path / "a.jsonl", says("One."))
     asked = chat(tmp_path, "-m", model, lines="/modle x\nnever asked\n")
     assert (asked.returncode, asked.stdout) == (2, "")
     assert "Did you mean /model?" in asked.stderr
@@ -245,7 +245,7 @@ def test_a_command_that_is_not_there_reports_what_there_is(tmp_path: Path) -> No
 
 
 def test_continue_takes_the_conversation_in_which_a_message_was_stored_last(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", text_reply("Hm."))
+    model = recorded(tmp_path / "a.jsonl", says("Hm."))
     for name in ("old", "new", "old"):
         assert chat(tmp_path, "-m", model, "-c", name, "hi").returncode == 0
     asked = chat(tmp_path, "-m", model, "--continue", "again")
@@ -255,7 +255,7 @@ def test_continue_takes_the_conversation_in_which_a_message_was_stored_last(tmp_
 
 def test_options_reach_the_request(tmp_path: Path) -> None:
     (tmp_path / "system.txt").write_text("Speak like a pirate.")
-    model = recorded(tmp_path / "a.jsonl", calls("list_files", {}), text_reply("Never said."))
+    model = recorded(tmp_path / "a.jsonl", says(call(1, "list_files")), says("Never said."))
     options = ["--system", "@system.txt", "--output", "77", "--budget", "5000", "--steps", "1", "--agent", "pirate"]
     asked = chat(tmp_path, "-m", model, "-c", "demo", *options, "hi")
     assert (asked.returncode, asked.stdout) == (1, "")
@@ -271,7 +271,7 @@ def test_options_reach_the_request(tmp_path: Path) -> None:
 
 def test_the_policy_is_an_option_or_a_setting(tmp_path: Path) -> None:
     """Guarantee 7.4: with `sliding_window`, the longest answer is reserved as a whole, and there is no margin."""
-    model = recorded(tmp_path / "a.jsonl", text_reply("One."))
+    model = recorded(tmp_path / "a.jsonl", says("One."))
     for name, options, variable in (
         ("a", (), ""),
         ("b", ("--policy", "sliding_window"), ""),
@@ -286,7 +286,7 @@ def test_the_policy_is_an_option_or_a_setting(tmp_path: Path) -> None:
 def test_after_a_crash_it_is_reported_and_continues(tmp_path: Path) -> None:
     """Guarantee 3.6: what a dead process was writing is kept, and a completed tool is not run again."""
     texts = [f"word{number} " for number in range(2_000)]
-    slow = recorded(tmp_path / "slow.jsonl", calls("run_command", {"command": "echo x >> ran.txt"}), text_reply(*texts))
+    slow = recorded(tmp_path / "slow.jsonl", says(call(1, "run_command", command="echo x >> ran.txt")), says(*texts))
     child = subprocess.Popen(
         [sys.executable, "-m", "contextc", "chat", *STORE, "-m", f"{slow}?seconds=0.02", "-c", "demo", "--yes", "talk"],
         stdin=subprocess.DEVNULL,
@@ -302,7 +302,7 @@ def test_after_a_crash_it_is_reported_and_continues(tmp_path: Path) -> None:
         child.send_signal(signal.SIGKILL)
         child.wait()
         child.stdout.close()
-    fresh = recorded(tmp_path / "fresh.jsonl", text_reply("And so on."))
+    fresh = recorded(tmp_path / "fresh.jsonl", says("And so on."))
     asked = chat(tmp_path, "-m", fresh, "-c", "demo", lines="/continue\n")
     assert (asked.returncode, asked.stdout) == (0, "And so on.\n")
     assert "The last turn was interrupted" in asked.stderr
@@ -324,7 +324,7 @@ def test_a_turn_that_waits_for_approval_is_reported_and_continues(tmp_path: Path
             return (await agent.start("demo", "Write.").wait()).finish
 
         assert asyncio.run(run()) == "waiting"
-    fresh = recorded(tmp_path / "fresh.jsonl", text_reply("Done."), text_reply("Yes."))
+    fresh = recorded(tmp_path / "fresh.jsonl", says("Done."), says("Yes."))
     queued = chat(tmp_path, "-m", fresh, "-c", "demo", "And?")
     assert (queued.returncode, queued.stdout) == (1, "")
     assert "The last turn waits for approval of write_file." in queued.stderr
@@ -341,7 +341,7 @@ def test_a_turn_that_waits_for_approval_is_reported_and_continues(tmp_path: Path
 def test_an_interrupted_pipe_keeps_the_partial_answer(tmp_path: Path) -> None:
     """Guarantee 11.10."""
     texts = [f"word{number} " for number in range(2_000)]
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*texts)) + "?seconds=0.05"
+    slow = recorded(tmp_path / "slow.jsonl", says(*texts)) + "?seconds=0.05"
     with CommandProcess(
         *["chat", *STORE, "-m", slow, "-c", "demo", "talk"],
         stdout=subprocess.PIPE,

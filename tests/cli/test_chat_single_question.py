@@ -11,9 +11,10 @@ import pytest
 import contextc as cc
 from contextc.cli.console import format_error
 from contextc.providers.client import endpoint
-from tests.cli.chat_terminal import home, recorded, refuses, text_reply
+from tests.cli.chat_terminal import home, recorded, refuses
 from tests.cli.conftest import Run
 from tests.cli.test_chat import chat, stored
+from tests.executor.scripted_provider import says
 
 GROQ = '[providers.groq]\nurl = "http://127.0.0.1:1/v1"\nkey = "GROQ_API_KEY"\nwindow = 16_000\n'
 
@@ -33,7 +34,7 @@ def test_a_question_that_was_never_answered_leaves_no_conversation(tmp_path: Pat
     assert chat(tmp_path, "-m", fails, "-c", "mine", "hi").returncode == 1
     assert chat(tmp_path, "-m", fails, "--continue", "ho").returncode == 1
     assert [message.text for message in stored(tmp_path, "mine")] == ["hi", "ho"]
-    half = recorded(tmp_path / "b.jsonl", {**text_reply("Half of"), **refuses(400, "broken")})
+    half = recorded(tmp_path / "b.jsonl", {**says("Half of").recording(), **refuses(400, "broken")})
     assert chat(tmp_path, "-m", half, "hi").returncode == 1
     assert len(names(tmp_path)) == 2
 
@@ -41,7 +42,7 @@ def test_a_question_that_was_never_answered_leaves_no_conversation(tmp_path: Pat
 def test_a_command_can_be_the_question(tmp_path: Path) -> None:
     """What is read from standard input is a question, whatever it begins with."""
     fails = recorded(tmp_path / "a.jsonl", refuses(401, "no such key"))
-    works = recorded(tmp_path / "b.jsonl", text_reply("Here."))
+    works = recorded(tmp_path / "b.jsonl", says("Here."))
     assert chat(tmp_path, "-m", fails, "-c", "demo", "Where?").returncode == 1
     again = chat(tmp_path, "-m", fails, "-c", "demo", "/continue")
     assert again.returncode == 1
@@ -64,17 +65,17 @@ def test_a_failed_continue_ends_the_pipe(tmp_path: Path) -> None:
 
 def test_an_answer_that_was_cut_off_exits_with_1(tmp_path: Path) -> None:
     """In a pipe the lines after it are asked all the same."""
-    cut = json.loads(json.dumps(text_reply("Half of")).replace('"stop"', '"length"'))
+    cut = says("Half of", finish="length")
     model = recorded(tmp_path / "a.jsonl", cut, cut, cut, cut, cut)
     asked = chat(tmp_path, "-m", model, "--steps", "9", "hi")
     assert (asked.returncode, "the turn ended: length" in asked.stderr) == (1, True)
-    model = recorded(tmp_path / "b.jsonl", *[cut] * 4, text_reply("Whole."))
+    model = recorded(tmp_path / "b.jsonl", *[cut] * 4, says("Whole."))
     asked = chat(tmp_path, "-m", model, lines="hi\nho\n")
     assert (asked.returncode, asked.stdout.endswith("Whole.\n")) == (1, True)
 
 
 def test_commands_in_a_new_conversation_report_that_there_is_no_message(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", text_reply("Hello."))
+    model = recorded(tmp_path / "a.jsonl", says("Hello."))
     lines = "/context\n/explain\n/compact\n/clear\n/fork x\nhi\n"
     asked = chat(tmp_path, "-m", model, "-c", "demo", lines=lines)
     assert (asked.returncode, asked.stdout) == (0, "Hello.\n")
@@ -110,7 +111,7 @@ def test_doctor_reports_of_a_key_only_whether_it_is_set(tmp_path: Path, run: Run
 
 def test_a_conversation_that_is_busy_is_reported_with_command_line_options(tmp_path: Path) -> None:
     """Guarantee 15.1."""
-    model = recorded(tmp_path / "a.jsonl", text_reply("Never said."))
+    model = recorded(tmp_path / "a.jsonl", says("Never said."))
     with cc.open_store(tmp_path / "chat.db") as store:
         store.append("demo", cc.user("hi"))
         lease = store.acquire("demo", "assistant", ttl=60)
@@ -156,9 +157,7 @@ def test_advice_is_for_the_command_line(wrong: Callable[[], None], advice: str) 
 
 def test_the_lines_of_explain_add_up_to_what_the_messages_take(tmp_path: Path) -> None:
     """The whole input is the provider's figure, and each line has its share of the difference to our own count."""
-    model = recorded(
-        tmp_path / "a.jsonl", text_reply("One.", tokens=(3_000, 20)), text_reply("Two.", tokens=(3_100, 20))
-    )
+    model = recorded(tmp_path / "a.jsonl", says("One.", input=3_000, output=20), says("Two.", input=3_100, output=20))
     asked = chat(tmp_path, "-m", model, "-c", "demo", lines="first\nsecond\n/explain\n", COLUMNS="200")
     assert asked.returncode == 0
     shown = asked.stdout

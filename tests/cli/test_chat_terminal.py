@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import contextc as cc
-from tests.cli.chat_terminal import Terminal, calls, recorded, text_reply
+from tests.cli.chat_terminal import Terminal, recorded
+from tests.executor.scripted_provider import call, says
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
 NASTY = "[red]x[/] \x1b[2J\x1b]0;title\x07 \u202e end"
@@ -21,8 +22,8 @@ def test_a_turn_streams_with_its_thoughts_tools_and_a_gauge(tmp_path: Path) -> N
     (tmp_path / "note.txt").write_text("remember the milk\n")
     model = recorded(
         tmp_path / "a.jsonl",
-        calls("read_file", {"path": "note.txt"}, "Let me look."),
-        text_reply("It says ", "milk.", thinks=("A note", " about milk.")),
+        says("Let me look.", call(1, "read_file", path="note.txt")),
+        says("It says ", "milk.", thinks=("A note", " about milk.")),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db") as terminal:
         terminal.wait_for("> ")
@@ -44,9 +45,9 @@ def test_a_command_is_shown_whole_and_runs_only_after_a_yes(tmp_path: Path) -> N
     long = f"echo {'x' * 150} > made.txt\necho second line"
     model = recorded(
         tmp_path / "a.jsonl",
-        calls("run_command", {"command": long}, id="c1"),
-        calls("run_command", {"command": "echo yes > made.txt"}, id="c2"),
-        text_reply("Done."),
+        says(call(1, "run_command", command=long)),
+        says(call(2, "run_command", command="echo yes > made.txt")),
+        says("Done."),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
         terminal.wait_for("> ")
@@ -73,8 +74,8 @@ def test_an_edit_is_shown_as_a_difference(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("one = 1\ntwo = 2\nthree = 3\n")
     model = recorded(
         tmp_path / "a.jsonl",
-        calls("edit_file", {"path": "a.py", "old": "two = 2", "new": "two = 22"}),
-        text_reply("Done."),
+        says(call(1, "edit_file", path="a.py", old="two = 2", new="two = 22")),
+        says("Done."),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "change it") as terminal:
         asked = terminal.wait_for("why not: ")
@@ -88,7 +89,7 @@ def test_an_edit_is_shown_as_a_difference(tmp_path: Path) -> None:
 def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
     """Guarantee 11.10, and what follows: a second one at the prompt leaves, and another process goes on."""
     texts = [f"word{number} " for number in range(2_000)]
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*texts)) + "?seconds=0.05"
+    slow = recorded(tmp_path / "slow.jsonl", says(*texts)) + "?seconds=0.05"
     with Terminal(tmp_path, "-m", slow, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
         terminal.wait_for("> ")
         terminal.type("talk")
@@ -104,7 +105,7 @@ def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
     assert partial.text.startswith("word0 word1 word2 word3 word4 word5 ")
     assert not partial.text.endswith("word1999 ")
 
-    fresh = recorded(tmp_path / "fresh.jsonl", text_reply("Here is all of it."))
+    fresh = recorded(tmp_path / "fresh.jsonl", says("Here is all of it."))
     with Terminal(tmp_path, "-m", fresh, "--store", "sqlite:///chat.db", "--continue") as terminal:
         assert "continuing demo: 2 messages" in terminal.wait_for("> ")
         terminal.type("/continue")
@@ -117,7 +118,7 @@ def test_ctrl_c_stops_a_turn_and_loses_nothing(tmp_path: Path) -> None:
 
 
 def test_the_first_ctrl_c_at_the_prompt_explains_how_to_leave(tmp_path: Path) -> None:
-    model = recorded(tmp_path / "a.jsonl", text_reply("Hello."))
+    model = recorded(tmp_path / "a.jsonl", says("Hello."))
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db") as terminal:
         terminal.wait_for("> ")
         terminal.interrupt()
@@ -135,8 +136,8 @@ def test_the_first_ctrl_c_at_the_prompt_explains_how_to_leave(tmp_path: Path) ->
 
 def test_a_line_typed_while_a_turn_runs_reaches_the_next_step(tmp_path: Path) -> None:
     """Guarantee 11.9: it steers. A command waits until the turn is over."""
-    first = calls("run_command", {"command": "until [ -e typed ]; do sleep 0.02; done"}, "word3 ")
-    model = recorded(tmp_path / "a.jsonl", first, text_reply("As you wish."))
+    first = says("word3 ", call(1, "run_command", command="until [ -e typed ]; do sleep 0.02; done"))
+    model = recorded(tmp_path / "a.jsonl", first, says("As you wish."))
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", "demo", "--yes") as terminal:
         terminal.wait_for("> ")
         terminal.type("talk")
@@ -164,10 +165,10 @@ def test_no_model_output_can_style_or_steer_the_terminal(tmp_path: Path) -> None
     (tmp_path / "nasty.txt").write_text(NASTY)
     model = recorded(
         tmp_path / "a.jsonl",
-        calls(NASTY, {NASTY: NASTY}, NASTY, id="c1"),
-        calls("read_file", {"path": "nasty.txt"}, id="c2"),
-        calls("run_command", {"command": f"true {NASTY}"}, id="c3"),
-        text_reply(NASTY, *NASTY, thinks=(NASTY,)),
+        says(NASTY, ("c1", NASTY, {NASTY: NASTY})),
+        says(call(2, "read_file", path="nasty.txt")),
+        says(call(3, "run_command", command=f"true {NASTY}")),
+        says(NASTY, *NASTY, thinks=(NASTY,)),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", NASTY[:9], "hello") as terminal:
         asked = terminal.wait_for("why not: ")
@@ -182,7 +183,7 @@ def test_no_model_output_can_style_or_steer_the_terminal(tmp_path: Path) -> None
 def test_a_long_command_cannot_look_like_our_question(tmp_path: Path) -> None:
     """It is wrapped behind the bar, so that no part of it is at the position of the question."""
     forged = "true".ljust(41) + "Do it? y/n, or why not: y"
-    model = recorded(tmp_path / "a.jsonl", calls("run_command", {"command": forged}), text_reply("Fine."))
+    model = recorded(tmp_path / "a.jsonl", says(call(1, "run_command", command=forged)), says("Fine."))
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "hi", columns=44) as terminal:
         asked = terminal.wait_for("why not: y") + terminal.wait_for("why not: ")
         terminal.type("")
@@ -197,9 +198,9 @@ def test_ctrl_d_is_a_no_and_ctrl_c_at_a_question_stops_the_turn(tmp_path: Path) 
     """Guarantee 11.10: an open call is answered."""
     model = recorded(
         tmp_path / "a.jsonl",
-        calls("run_command", {"command": "echo one > made.txt"}, id="c1"),
-        text_reply("Then not."),
-        calls("run_command", {"command": "echo two > made.txt"}, id="c2"),
+        says(call(1, "run_command", command="echo one > made.txt")),
+        says("Then not."),
+        says(call(2, "run_command", command="echo two > made.txt")),
     )
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "-c", "demo") as terminal:
         terminal.wait_for("> ")
@@ -224,8 +225,8 @@ def test_ctrl_d_is_a_no_and_ctrl_c_at_a_question_stops_the_turn(tmp_path: Path) 
 
 def test_summing_up_shows_its_time_and_is_stopped_by_ctrl_c(tmp_path: Path) -> None:
     """Guarantee 11.10: nothing of it is stored; input typed meanwhile waits, and is then processed."""
-    answers = [text_reply(f"Answer {number}. " + "word " * 700, tokens=(720 * number, 700)) for number in (1, 2, 3)]
-    slow = recorded(tmp_path / "a.jsonl", *answers, text_reply(*[f"word{number} " for number in range(400)]))
+    answers = [says(f"Answer {number}. " + "word " * 700, input=720 * number, output=700) for number in (1, 2, 3)]
+    slow = recorded(tmp_path / "a.jsonl", *answers, says(*[f"word{number} " for number in range(400)]))
     options = ("-m", f"{slow}?window=9000&output=1000&seconds=0.05", "--store", "sqlite:///chat.db", "-c", "demo")
     with Terminal(tmp_path, *options, "--tools", "none") as terminal:
         for question in ("first", "second", "third"):
@@ -251,9 +252,9 @@ def test_summing_up_shows_its_time_and_is_stopped_by_ctrl_c(tmp_path: Path) -> N
 
 def test_the_gauge_of_a_turn_that_was_stopped_has_the_last_figures(tmp_path: Path) -> None:
     """A provider that measures less than we count must not look like an empty context."""
-    unmeasured = calls("run_command", {"command": "true"})
+    unmeasured = says(call(1, "run_command", command="true")).recording()
     unmeasured["events"].pop()
-    model = recorded(tmp_path / "a.jsonl", text_reply("Hello.", tokens=(700, 20)), unmeasured)
+    model = recorded(tmp_path / "a.jsonl", says("Hello.", input=700, output=20), unmeasured)
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db") as terminal:
         terminal.wait_for("> ")
         terminal.type("hi")

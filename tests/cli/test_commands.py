@@ -13,8 +13,9 @@ from contextc.cli.compact import describe_compaction
 from contextc.compiler.compaction import CompactionResult
 from contextc.compiler.facts_in_texts import Receipt
 from contextc.store.sqlite import remove_empty_store
-from tests.cli.chat_terminal import recorded, text_reply
+from tests.cli.chat_terminal import recorded
 from tests.cli.conftest import Run
+from tests.executor.scripted_provider import says
 
 
 @pytest.fixture
@@ -362,7 +363,7 @@ def test_a_compaction_is_previewed_made_and_undone(run: Run, tmp_path: Path) -> 
     with cc.open_store(address) as store:
         for number in range(30):
             store.extend("demo", [cc.user(f"question {number} " + "why " * 400), cc.assistant("because " * 400)])
-    model = recorded(tmp_path / "sums.jsonl", *[text_reply("It was about reasons.")] * 8)
+    model = recorded(tmp_path / "sums.jsonl", *[says("It was about reasons.")] * 8)
     common = ("--model", model, "--tools", "none", "--store", address)
     preview = run("compact", "demo", "--preview", "--json", *common)
     found = json.loads(preview.stdout)

@@ -15,9 +15,10 @@ import httpx
 import pytest
 
 import contextc as cc
-from tests.cli.chat_terminal import calls, home, recorded, text_reply
+from tests.cli.chat_terminal import home, recorded
 from tests.cli.conftest import Run
 from tests.conftest import some
+from tests.executor.scripted_provider import says
 from tests.forked_commands import CommandProcess, read_link
 from tests.web.sse_reader import read_events
 
@@ -204,7 +205,7 @@ def read_words(lines: Iterator[str]) -> None:
 
 def test_event_streams_do_not_delay_shutdown_and_the_partial_answer_stays(serve: Serve, tmp_path: Path) -> None:
     """Guarantee 11.10: a turn that is stopped keeps what was said; here by the end of its server."""
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*["word "] * 10_000))
+    slow = recorded(tmp_path / "slow.jsonl", says(*["word "] * 10_000))
     server = serve("--model", f"{slow}?seconds=0.05")
     begun = server.asking.post("/api/conversations/demo/turns", json={"input": "talk"})
     assert begun.status_code == 202, begun.text
@@ -227,7 +228,7 @@ def test_event_streams_do_not_delay_shutdown_and_the_partial_answer_stays(serve:
 @pytest.mark.parametrize("how", some([signal.SIGINT, signal.SIGTERM], 1))
 def test_a_second_signal_ends_it_at_once_without_a_traceback(serve: Serve, tmp_path: Path, how: signal.Signals) -> None:
     """Guarantee 11.10: the partial answer is stored then, too."""
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*["word "] * 10_000))
+    slow = recorded(tmp_path / "slow.jsonl", says(*["word "] * 10_000))
     server = serve("--model", f"{slow}?seconds=0.05")
     begun = server.asking.post("/api/conversations/demo/turns", json={"input": "talk"})
     assert begun.status_code == 202, begun.text
@@ -308,7 +309,7 @@ def test_asked_on_a_server_that_is_killed_answered_elsewhere_and_done_by_the_nex
 ) -> None:
     """Guarantees 18.1 and 18.5: the approval is a row, and a server continues a turn that no other one continues."""
     shared = ("--no-token", "--no-open", "--store", f"sqlite:///{tmp_path}/shared.db", "--root", str(tmp_path))
-    asks = recorded(tmp_path / "a.jsonl", calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1"))
+    asks = recorded(tmp_path / "a.jsonl", says(("w1", "write_file", {"path": "note.txt", "content": "hello"})))
     one = serve(*shared, "--model", asks)
     begun = one.asking.post("/api/conversations/demo/turns", json={"input": "Write"})
     assert begun.status_code == 202, begun.text
@@ -318,7 +319,7 @@ def test_asked_on_a_server_that_is_killed_answered_elsewhere_and_done_by_the_nex
     with cc.open_store(tmp_path / "shared.db") as store:
         (approval,) = store.approvals("demo")
         assert store.answer_approval(approval.id, True, who="ann").conversation == "demo"
-    two = serve(*shared, "--model", recorded(tmp_path / "b.jsonl", text_reply("Done.")))
+    two = serve(*shared, "--model", recorded(tmp_path / "b.jsonl", says("Done.")))
     events = read_events(two.url, "demo")
     assert (events[-1]["type"], events[-1]["finish"]) == ("turn-finish", "stop")
     assert [event["id"] for event in events if event["type"] == "tool-start"] == ["w1"]

@@ -9,10 +9,12 @@
 | a function of the request | does what the function returns, which may be a coroutine |
 
 A reply is in Anthropic's format, and is streamed event by event; `pause` seconds lie between two events, and `broken`
-cuts it off after so many. After `silent` events, nothing comes before `until` is true; without it, nothing comes.
+cuts it off after so many. After `silent` events, nothing comes before `until` is true; without it, nothing comes. Tests
+of commands and servers have the same words for recordings of Chat Completions (`recorded`, tests/cli/chat_terminal.py).
 """
 
 import asyncio
+import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from inspect import isawaitable
 from typing import Any, TypeAlias
@@ -34,6 +36,9 @@ class Say(Struct, frozen=True, kw_only=True):
     """One reply."""
 
     text: str = ""
+    pieces: tuple[str, ...] = ()
+    thinks: tuple[str, ...] = ()
+    """Of a recording: the text and the reasoning as they are streamed."""
     calls: tuple[tuple[str, str, JSONObject], ...] = ()
     """Id, name and arguments of each."""
     finish: str = ""
@@ -84,6 +89,23 @@ class Say(Struct, frozen=True, kw_only=True):
         )
         return [*found, {"type": "message_stop"}]
 
+    def recording(self) -> JSONObject:
+        """Return the same reply in the format of Chat Completions, as `replay:` takes it."""
+        deltas: list[JSONObject] = [{"reasoning_content": each} for each in self.thinks]
+        deltas += [{"content": each} for each in self.pieces]
+        asked: list[JSONObject] = [
+            {"index": at, "id": id, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}
+            for at, (id, name, arguments) in enumerate(self.calls)
+        ]
+        deltas += [{"tool_calls": asked}] if asked else []
+        finish = self.finish or ("tool_calls" if asked else "stop")
+        choices: list[JSONObject] = [{"index": 0, "delta": delta, "finish_reason": None} for delta in deltas]
+        choices.append({"index": 0, "delta": {}, "finish_reason": finish})
+        tokens = {"prompt_tokens": self.input, "completion_tokens": self.output}
+        usage = {**tokens, "total_tokens": self.input + self.output}
+        events: list[JSONObject] = [{"id": "r", "model": "m", "choices": [choice]} for choice in choices]
+        return {"events": [*events, {"id": "r", "model": "m", "choices": [], "usage": usage}]}
+
 
 Call: TypeAlias = tuple[str, str, JSONObject]
 Line: TypeAlias = "Say | Sequence[JSONObject] | BaseException | Callable[[JSONObject], Line | Awaitable[Line]]"
@@ -91,8 +113,10 @@ Line: TypeAlias = "Say | Sequence[JSONObject] | BaseException | Callable[[JSONOb
 
 def says(*content: str | Call, **more: Any) -> Say:
     """Return a reply with a text, calls, or both. `more` are fields of `Say`."""
+    pieces = tuple(each for each in content if isinstance(each, str))
     return Say(
-        text="".join([each for each in content if isinstance(each, str)]),
+        text="".join(pieces),
+        pieces=pieces,
         calls=tuple(each for each in content if not isinstance(each, str)),
         **more,
     )

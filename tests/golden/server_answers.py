@@ -18,7 +18,8 @@ from contextc.cli import app
 from contextc.store.ledger_schema import channel_id
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from tests.cli.chat_terminal import calls, recorded, text_reply
+from tests.cli.chat_terminal import recorded
+from tests.executor.scripted_provider import call, says
 from tests.golden.json_compare import TIME, mapped, without_chance
 from tests.golden.store_content import alone, as_json, blob_name, channels, lasting, later_hidden, read
 
@@ -221,10 +222,10 @@ def turns(root: Path) -> dict[str, str]:
     (root / "note.txt").write_text("A pond.\n")
     model = recorded(
         root / "model.jsonl",
-        text_reply("It ", "is ", "round.", thinks=("Hm, ", "a pond.")),
-        calls("read_file", {"path": "note.txt"}, "I read."),
-        text_reply("A pond it is."),
-        calls("run_command", {"command": "true"}, "May I?"),
+        says("It ", "is ", "round.", thinks=("Hm, ", "a pond."), output=20),
+        says("I read.", call(1, "read_file", path="note.txt"), output=20),
+        says("A pond it is.", output=20),
+        says("May I?", call(1, "run_command", command="true"), output=20),
     )
     found: dict[str, str] = {}
     with alone(root), cc.open_store("memory:") as store:

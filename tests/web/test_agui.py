@@ -14,7 +14,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.web import turn_manager
 from contextc.web.app_state import ServerOptions
-from tests.cli.chat_terminal import calls, recorded, refuses, text_reply
+from tests.cli.chat_terminal import recorded, refuses
+from tests.executor.scripted_provider import call, says
 from tests.web.clients.client_process import HERE, ClientProcess
 from tests.web.conftest import Served
 from tests.web.sse_reader import read_events
@@ -37,7 +38,7 @@ class Client:
 
 @pytest.fixture
 def options(tmp_path: Path) -> ServerOptions:
-    model = recorded(tmp_path / "answers.jsonl", text_reply("Good ", "day."), text_reply("Yes."))
+    model = recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes."))
     return ServerOptions(root=tmp_path, model=model, recordings=tmp_path)
 
 
@@ -84,7 +85,7 @@ def test_a_client_talks_and_continues(server: Served, agent: Client) -> None:
 def test_a_call_and_its_result_are_in_the_clients_messages(server: Served, agent: Client, tmp_path: Path) -> None:
     """Guarantee 12.2."""
     (tmp_path / "note.txt").write_text("buy milk")
-    model = recorded(tmp_path / "tools.jsonl", calls("read_file", {"path": "note.txt"}), text_reply("Milk."))
+    model = recorded(tmp_path / "tools.jsonl", says(call(1, "read_file", path="note.txt")), says("Milk."))
     answer = agent.run("demo", say="What is to be done?", props={"model": model})
     assert roles(answer) == ["user", "assistant", "tool", "assistant"]
     asking = next(message for message in answer["messages"] if message.get("toolCalls"))
@@ -94,8 +95,8 @@ def test_a_call_and_its_result_are_in_the_clients_messages(server: Served, agent
 
 def test_a_call_that_needs_approval_interrupts_the_run(server: Served, agent: Client, tmp_path: Path) -> None:
     """AG-UI's own way to ask a person, and to be answered."""
-    writes = calls("write_file", {"path": "note.txt", "content": "hello"}, "I write. ", id="w1")
-    model = recorded(tmp_path / "writing.jsonl", writes, text_reply("Done."))
+    writes = says("I write. ", ("w1", "write_file", {"path": "note.txt", "content": "hello"}))
+    model = recorded(tmp_path / "writing.jsonl", writes, says("Done."))
     asked = agent.run("demo", say="Write", props={"model": model})
     assert asked["outcome"]["type"] == "interrupt"
     (interrupt,) = asked["interrupts"]
@@ -117,8 +118,8 @@ PICK = {
 
 def test_a_tool_of_the_client_is_run_by_the_client(server: Served, agent: Client, tmp_path: Path) -> None:
     """Guarantee 18.6: the turn waits for the result without a process. The client's next run brings it."""
-    picks = calls("pick_color", {"among": ["red", "blue"]}, "Which one? ", id="p1")
-    model = recorded(tmp_path / "picking.jsonl", picks, text_reply("Blue."), calls("pick_color", {}, id="p2"))
+    picks = says("Which one? ", ("p1", "pick_color", {"among": ["red", "blue"]}))
+    model = recorded(tmp_path / "picking.jsonl", picks, says("Blue."), says(("p2", "pick_color", {})))
     asked = agent.run("demo", say="Pick", props={"model": model}, tools=[PICK])
     assert (asked["problem"], asked["outcome"], asked["interrupts"]) == (None, {"type": "success"}, [])
     calling = next(message for message in asked["messages"] if message.get("toolCalls"))
@@ -135,7 +136,7 @@ def test_a_tool_of_the_client_is_run_by_the_client(server: Served, agent: Client
     (result,) = stored(server)[2].tool_results
     assert (result.call_id, result.text, result.is_error) == ("p1", "blue", False)
     agent.run("demo", say="Again", tools=[PICK])
-    answer = agent.run("demo", say="No, stop.", props={"model": recorded(tmp_path / "more.jsonl", text_reply("Fine."))})
+    answer = agent.run("demo", say="No, stop.", props={"model": recorded(tmp_path / "more.jsonl", says("Fine."))})
     assert (answer["problem"], answer["messages"][-1]["content"]) == (None, "Fine.")
     assert [result.is_error for message in stored(server) for result in message.tool_results] == [False, True]
 
@@ -150,7 +151,7 @@ def test_the_definition_of_a_tool_is_checked(server: Served) -> None:
 
 def test_a_client_that_leaves_ends_its_run(server: Served, agent: Client, tmp_path: Path) -> None:
     """Guarantee 11.10: the partial reply stays, and the next run is not delayed."""
-    model = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(400)]), text_reply("Here."))
+    model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     answer = agent.run("demo", say="And now?", props={"model": f"{model}?seconds=0.05"})
     assert answer["problem"] is None
@@ -163,7 +164,7 @@ def test_a_turn_without_followers_is_stopped(
     """Guarantee 11.10: a page that was closed spends nothing."""
     assert turn_manager.FOLLOWER_TIMEOUT >= 1, "a page that is loaded again has to be there before"
     monkeypatch.setattr(turn_manager, "FOLLOWER_TIMEOUT", 3600)
-    model = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)]))
+    model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)]))
     agent.run("demo", say="Count", props={"model": f"{model}?seconds=0.05"}, stopAt="TEXT_MESSAGE_CONTENT")
     assert server.desk.turns.running_conversations == ["demo"]
     monkeypatch.setattr(turn_manager, "FOLLOWER_TIMEOUT", 0.1)
@@ -191,7 +192,7 @@ def test_a_client_without_anything_new_is_shown_what_there_is(server: Served, ag
 
 def test_a_client_joins_a_turn_that_runs(server: Served, agent: Client, tmp_path: Path) -> None:
     """And gets it from its beginning, none of it twice."""
-    model = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(40)]))
+    model = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(40)]))
     body = {"input": "Count", "model": f"{model}?seconds=0.05"}
     httpx.post(f"{server.url}/api/conversations/demo/turns", json=body)
     answer = agent.run("demo")
@@ -208,7 +209,7 @@ def test_an_invalid_run_is_refused(server: Served) -> None:
 
 def test_what_is_refused_stops_nothing(server: Served, tmp_path: Path) -> None:
     """Guarantee 15.1: the run that a client follows goes on, whatever another one sends."""
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
+    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
     message = {"id": "m0", "role": "user", "content": "Count"}
     body = {"threadId": "demo", "runId": "r", "messages": [message], "forwardedProps": {"model": slow}}
     with httpx.stream("POST", f"{server.url}/api/agui", json=body, timeout=120) as answer:

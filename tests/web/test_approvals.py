@@ -13,7 +13,8 @@ from contextc.app.approval_preview import preview_call
 from contextc.messages import ToolCall
 from contextc.web.app_state import ServerOptions
 from contextc.web.turn_manager import ApprovalView
-from tests.cli.chat_terminal import calls, recorded, text_reply
+from tests.cli.chat_terminal import recorded
+from tests.executor.scripted_provider import says
 from tests.web.conftest import Served
 from tests.web.sse_reader import frames, listening, read_events, until
 
@@ -25,23 +26,12 @@ def options(tmp_path: Path) -> ServerOptions:
     return ServerOptions(root=tmp_path, model="replay:none.jsonl", recordings=tmp_path)
 
 
-def both(*arguments: JSONObject, id: str = "x") -> JSONObject:
-    """A reply with several calls that have the same id."""
-    called = [
-        {"index": at, "id": id, "type": "function", "function": {"name": "write_file", "arguments": json.dumps(each)}}
-        for at, each in enumerate(arguments)
-    ]
-    reply = calls("write_file", {})
-    reply["events"][0]["choices"][0]["delta"] = {"tool_calls": called}
-    return reply
-
-
 REPLIES = {
-    "same reply": [both(HARMLESS, HARMFUL), text_reply("Done.")],
+    "same reply": [says(("x", "write_file", HARMLESS), ("x", "write_file", HARMFUL)), says("Done.")],
     "next step": [
-        calls("write_file", HARMLESS, id="x"),
-        calls("write_file", HARMFUL, id="x"),
-        text_reply("Done."),
+        says(("x", "write_file", HARMLESS)),
+        says(("x", "write_file", HARMFUL)),
+        says("Done."),
     ],
 }
 
@@ -133,7 +123,7 @@ def test_a_yes_to_a_difference_that_is_another_one_by_now_is_refused(server: Ser
     (tmp_path / "list.txt").write_text("old")
     begin(
         server,
-        recorded(tmp_path / "w.jsonl", calls("write_file", {**HARMLESS, "overwrite": True}), text_reply("Done.")),
+        recorded(tmp_path / "w.jsonl", says(("c1", "write_file", {**HARMLESS, "overwrite": True})), says("Done.")),
     )
     shown = pending(server)
     (tmp_path / "list.txt").write_text("years of work")

@@ -8,7 +8,8 @@ import pytest
 
 import contextc as cc
 from contextc.web.app_state import ServerOptions
-from tests.cli.chat_terminal import recorded, text_reply
+from tests.cli.chat_terminal import recorded
+from tests.executor.scripted_provider import says
 from tests.web.conftest import Served
 from tests.web.sse_reader import Frame, listening, read_events, until
 
@@ -17,7 +18,7 @@ ANSWERS = 6
 
 @pytest.fixture
 def options(tmp_path: Path) -> ServerOptions:
-    model = recorded(tmp_path / "answers.jsonl", *[text_reply(*[f"{n} " for n in range(20)])] * ANSWERS)
+    model = recorded(tmp_path / "answers.jsonl", *[says(*[f"{n} " for n in range(20)])] * ANSWERS)
     return ServerOptions(root=tmp_path, model=f"{model}?seconds=0.01")
 
 

@@ -13,11 +13,12 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.web.app_state import AppState, ServerOptions
 from contextc.web.application import create_application
-from tests.cli.chat_terminal import calls, recorded, text_reply
+from tests.cli.chat_terminal import recorded
+from tests.executor.scripted_provider import Say, says
 from tests.web.sse_reader import frames
 
-WRITES = calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1")
-SECOND = calls("write_file", {"path": "other.txt", "content": "more"}, id="w2")
+WRITES = says(("w1", "write_file", {"path": "note.txt", "content": "hello"}))
+SECOND = says(("w2", "write_file", {"path": "other.txt", "content": "more"}))
 
 
 class Server(NamedTuple):
@@ -65,7 +66,7 @@ def serving(address: str, options: ServerOptions) -> Generator[Server]:
 @pytest.fixture
 def options(tmp_path: Path) -> ServerOptions:
     """The second server continues with the replies that the first one has not used."""
-    return ServerOptions(root=tmp_path, model=recorded(tmp_path / "a.jsonl", WRITES, text_reply("Done.")))
+    return ServerOptions(root=tmp_path, model=recorded(tmp_path / "a.jsonl", WRITES, says("Done.")))
 
 
 @pytest.fixture
@@ -73,7 +74,7 @@ def address(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/shared.db"
 
 
-def other(options: ServerOptions, *replies: JSONObject) -> ServerOptions:
+def other(options: ServerOptions, *replies: Say) -> ServerOptions:
     model = recorded(options.root / "b.jsonl", *replies)
     return ServerOptions(root=options.root, model=model)
 
@@ -87,7 +88,7 @@ def test_asked_on_one_server_which_ends_and_answered_and_done_on_another(
         one.waited()
         (asked,) = one.view()["approvals"]
         assert one.view()["running"]["turn"] == 1
-    with serving(address, other(options, text_reply("Done."))) as two:
+    with serving(address, other(options, says("Done."))) as two:
         view = two.view()
         assert view["approvals"] == [asked]
         assert (view["running"]["turn"], view["running"]["step"]) == (1, 1)
@@ -140,7 +141,7 @@ def test_a_waiting_turn_is_cancelled_on_another_server(address: str, options: Se
 
 def test_a_running_turn_is_cancelled_on_another_server(address: str, options: ServerOptions) -> None:
     """Guarantee 18.4: the server that runs it reads the request with its next event."""
-    slow = recorded(options.root / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)])) + "?seconds=0.02"
+    slow = recorded(options.root / "slow.jsonl", says(*[f"{n} " for n in range(4000)])) + "?seconds=0.02"
     with ExitStack() as stack:
         one, two = (
             stack.enter_context(serving(address, ServerOptions(root=options.root, model=slow))) for _ in range(2)
@@ -171,7 +172,7 @@ def test_a_turn_that_was_answered_and_not_continued_is_found(address: str, optio
 
 def test_an_approval_without_an_answer_is_denied_after_the_time_out(address: str, tmp_path: Path) -> None:
     """Guarantee 18.3: the server looks for it by itself, and continues the turn."""
-    model = recorded(tmp_path / "a.jsonl", WRITES, text_reply("Then not."))
+    model = recorded(tmp_path / "a.jsonl", WRITES, says("Then not."))
     with serving(address, ServerOptions(root=tmp_path, model=model, approval_timeout=0.01)) as one:
         one.post("demo/turns", 202, input="Write")
         one.waited()
@@ -190,23 +191,15 @@ def test_an_approval_without_an_answer_is_denied_after_the_time_out(address: str
 # ── clients of other protocols ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def both(*replies: JSONObject) -> JSONObject:
-    """A reply with the calls of several."""
-    reply = calls("write_file", {})
-    found = [each["events"][0]["choices"][0]["delta"]["tool_calls"][0] for each in replies]
-    reply["events"][0]["choices"][0]["delta"] = {"tool_calls": [{**each, "index": at} for at, each in enumerate(found)]}
-    return reply
-
-
 def test_use_chat_continues_on_another_server(address: str, options: ServerOptions, tmp_path: Path) -> None:
     """Guarantee 12.2: two calls of one reply are asked one after the other. The second answer runs both."""
     user = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Write"}]}
-    model = recorded(tmp_path / "two.jsonl", both(WRITES, SECOND))
+    model = recorded(tmp_path / "two.jsonl", says(*WRITES.calls, *SECOND.calls))
     with serving(address, ServerOptions(root=tmp_path, model=model)) as one:
         first = one.events("/api/chat", id="demo", messages=[user])
         assert first[-1] == "[DONE]"
         (request,) = [each for each in first[:-1] if each["type"] == "tool-approval-request"]
-    with serving(address, other(options, text_reply("Done."))) as two:
+    with serving(address, other(options, says("Done."))) as two:
         with two.client.stream("GET", "/api/chat/demo/stream") as stream:
             again = [frame.json for frame in frames(stream.iter_lines()) if frame.data != "[DONE]"]
         assert [each["approvalId"] for each in again if each["type"] == "tool-approval-request"] == [
@@ -237,7 +230,7 @@ def test_ag_ui_continues_on_another_server(address: str, options: ServerOptions,
     with serving(address, options) as one:
         first = one.events("/api/agui", threadId="demo", runId="r1", messages=[message])
         (interrupt,) = first[-1]["outcome"]["interrupts"]
-    with serving(address, other(options, text_reply("Done."))) as two:
+    with serving(address, other(options, says("Done."))) as two:
         joined = two.events("/api/agui", threadId="demo", runId="r2", messages=[message])
         assert [each["type"] for each in joined][:2] == ["RUN_STARTED", "MESSAGES_SNAPSHOT"]
         assert joined[-1]["outcome"]["interrupts"] == [interrupt]

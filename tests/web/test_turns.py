@@ -19,7 +19,8 @@ from contextc.web import turn_manager
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from contextc.web.turn_manager import ApprovalView
-from tests.cli.chat_terminal import calls, home, recorded, refuses, text_reply
+from tests.cli.chat_terminal import home, recorded, refuses
+from tests.executor.scripted_provider import Say, says
 from tests.web.conftest import Served
 from tests.web.sse_reader import kinds, listening, read_events, until
 
@@ -29,7 +30,7 @@ SLOW = "?seconds=0.05"
 @pytest.fixture
 def options(tmp_path: Path) -> ServerOptions:
     """Two answers, the second of which takes its time."""
-    model = recorded(tmp_path / "answers.jsonl", text_reply("Good ", "day."), text_reply("Yes."))
+    model = recorded(tmp_path / "answers.jsonl", says("Good ", "day."), says("Yes."))
     return ServerOptions(root=tmp_path, model=model, recordings=tmp_path)
 
 
@@ -39,7 +40,7 @@ def post(server: Served, path: str, status: int = 200, **body: object) -> JSONOb
     return answer.json()
 
 
-def slowly(tmp_path: Path, *replies: JSONObject, name: str = "slow.jsonl") -> str:
+def slowly(tmp_path: Path, *replies: Say | JSONObject, name: str = "slow.jsonl") -> str:
     return recorded(tmp_path / name, *replies) + SLOW
 
 
@@ -60,7 +61,7 @@ def test_a_turn_runs_by_itself_and_reports_what_happens(server: Served) -> None:
 
 def test_a_second_turn_is_refused_while_one_runs(server: Served, tmp_path: Path) -> None:
     """Guarantee 3.2: one turn of an agent at a time."""
-    post(server, "demo/turns", 202, input="Hello", model=slowly(tmp_path, text_reply(*"abcdefgh" * 8)))
+    post(server, "demo/turns", 202, input="Hello", model=slowly(tmp_path, says(*"abcdefgh" * 8)))
     refused = post(server, "demo/turns", 409, input="And?")
     assert refused["error"]["kind"] == "ConversationBusy"
     assert post(server, "demo/cancel") == {"cancelled": True}
@@ -76,7 +77,7 @@ def test_a_turn_with_nothing_to_answer_is_refused(server: Served) -> None:
 
 def test_what_a_cancelled_turn_wrote_stays(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.10: cancelling keeps what was said, with its status."""
-    post(server, "demo/turns", 202, input="Count", model=slowly(tmp_path, text_reply(*[f"{n} " for n in range(200)])))
+    post(server, "demo/turns", 202, input="Count", model=slowly(tmp_path, says(*[f"{n} " for n in range(200)])))
     with listening(f"{server.url}/api/conversations/demo/events?vocabulary=contextc") as stream:
         until(stream, lambda frame: frame.event == "text-delta")
         assert post(server, "demo/cancel") == {"cancelled": True}
@@ -101,7 +102,7 @@ def test_a_turn_that_another_process_runs_is_not_ours_to_stop(server: Served) ->
 
 def test_input_that_waits_steers_or_follows(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.9: input during a turn is not lost, and opens the next turn if the current one does not take it."""
-    model = slowly(tmp_path, text_reply(*"slowly" * 4), text_reply("And then."))
+    model = slowly(tmp_path, says(*"slowly" * 4), says("And then."))
     post(server, "demo/turns", 202, input="Hello", model=model)
     assert post(server, "demo/follow-up", text="Next")["number"] >= 1
     events = read_events(server.url, "demo")
@@ -121,9 +122,9 @@ def test_a_call_waits_for_approval(server: Served, tmp_path: Path) -> None:
     """A tool that needs approval runs after the approval, and not before."""
     model = recorded(
         tmp_path / "writing.jsonl",
-        calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1"),
-        calls("write_file", {"path": "other.txt", "content": "no"}, id="w2"),
-        text_reply("Done."),
+        says(("w1", "write_file", {"path": "note.txt", "content": "hello"})),
+        says(("w2", "write_file", {"path": "other.txt", "content": "no"})),
+        says("Done."),
     )
     post(server, "demo/turns", 202, input="Write", model=model)
     events = read_events(server.url, "demo", last="approval-request")
@@ -152,7 +153,7 @@ def test_a_call_waits_for_approval(server: Served, tmp_path: Path) -> None:
 
 def test_a_cancelled_turn_drops_its_pending_approvals(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.10: a late approval has no effect."""
-    model = recorded(tmp_path / "writing.jsonl", calls("write_file", {"path": "a", "content": "b"}, id="w1"))
+    model = recorded(tmp_path / "writing.jsonl", says(("w1", "write_file", {"path": "a", "content": "b"})))
     post(server, "demo/turns", 202, input="Write", model=model)
     read_events(server.url, "demo", last="approval-request")
     asked = waits(server)
@@ -168,8 +169,8 @@ def test_a_cancelled_turn_drops_its_pending_approvals(server: Served, tmp_path: 
 @pytest.mark.parametrize("id", ["..", "w\n1", "a/b"])
 def test_a_call_with_any_id_can_be_answered(server: Served, tmp_path: Path, id: str) -> None:
     """Models name their calls as they like; an answer names the approval, by an id of ours."""
-    writes = calls("write_file", {"path": "a.txt", "content": "b"}, id=id)
-    model = recorded(tmp_path / "writing.jsonl", writes, writes, text_reply("Done."))
+    writes = says((id, "write_file", {"path": "a.txt", "content": "b"}))
+    model = recorded(tmp_path / "writing.jsonl", writes, writes, says("Done."))
     post(server, "demo/turns", 202, input="Write", model=model)
     first = read_events(server.url, "demo", last="approval-request")
     asked = waits(server)
@@ -181,7 +182,7 @@ def test_a_call_with_any_id_can_be_answered(server: Served, tmp_path: Path, id: 
 
 
 def test_a_conversation_stays_with_the_model_it_was_given(server: Served, tmp_path: Path) -> None:
-    other = recorded(tmp_path / "other.jsonl", text_reply("I am another."), text_reply("Still another."))
+    other = recorded(tmp_path / "other.jsonl", says("I am another."), says("Still another."))
     post(server, "demo/turns", 202, input="Hello", model=other)
     first = read_events(server.url, "demo")
     begun = post(server, "demo/turns", 202, input="Who are you?")
@@ -219,8 +220,8 @@ def test_recordings_that_a_client_names_are_not_read(store: cc.Store, tmp_path: 
     """Guarantee 13.3: a client may not read the files of the server, nor make it wait for one."""
     secret = tmp_path / "key.txt"
     secret.write_text("private-words\n")
-    own = recorded(tmp_path / "own.jsonl", text_reply("Mine."), text_reply("Still mine."))
-    recorded(tmp_path / "other.jsonl", text_reply("Not mine."))
+    own = recorded(tmp_path / "own.jsonl", says("Mine."), says("Still mine."))
+    recorded(tmp_path / "other.jsonl", says("Not mine."))
     with TestClient(
         create_application(store, ServerOptions(root=tmp_path, model=own)), base_url="http://127.0.0.1"
     ) as client:
@@ -241,8 +242,8 @@ def test_recordings_of_a_folder_may_be_named_if_the_server_allows_it(store: cc.S
     """And no other content of it is shown."""
     folder = tmp_path / "recordings"
     folder.mkdir()
-    there = recorded(folder / "there.jsonl", text_reply("Here."))
-    outside = recorded(tmp_path / "outside.jsonl", text_reply("Not here."))
+    there = recorded(folder / "there.jsonl", says("Here."))
+    outside = recorded(tmp_path / "outside.jsonl", says("Not here."))
     (folder / "link.jsonl").symlink_to(tmp_path / "outside.jsonl")
     (folder / "key.txt").write_text("private-words\n")
     options = ServerOptions(root=tmp_path, model="replay:none.jsonl", recordings=folder)
@@ -277,7 +278,7 @@ def chat_of(model: str) -> JSONObject:
 
 def test_a_provider_that_fails_ends_the_turn_and_the_next_one_continues(server: Served, tmp_path: Path) -> None:
     """Guarantee 11.11: an error ends a turn, never the conversation."""
-    model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."), text_reply("Here I am."))
+    model = recorded(tmp_path / "failing.jsonl", refuses(401, "No such key."), says("Here I am."))
     post(server, "demo/turns", 202, input="Hello", model=model)
     events = read_events(server.url, "demo")
     assert kinds(events)[-2:] == ["error", "turn-finish"]
@@ -287,7 +288,7 @@ def test_a_provider_that_fails_ends_the_turn_and_the_next_one_continues(server: 
 
 def test_a_turn_of_a_killed_process_is_resumed(server: Served, tmp_path: Path) -> None:
     """Guarantee 3.6: what a dead process left is put right, and its turn goes on."""
-    slow = slowly(tmp_path, text_reply(*[f"{n} " for n in range(2_000)]))
+    slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
     with subprocess.Popen(
         [*program, "--store", server.address], env=home(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -312,7 +313,7 @@ def test_the_turn_of_a_killed_process_ends_for_all_watchers(server: Served, tmp_
     """A server that shares the store detects it by itself: its streams get the event, and the partial text is a
     message.
     """
-    slow = slowly(tmp_path, text_reply(*[f"{n} " for n in range(2_000)]))
+    slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
     program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
     with cc.open_store(server.address) as store:
         store.begin("demo")
@@ -364,7 +365,7 @@ def test_old_messages_are_summarized_on_request(server: Served, tmp_path: Path) 
         for number in range(30):
             store.append("demo", cc.user(f"Question {number}: " + "why " * 400))
             store.append("demo", cc.assistant(f"Answer {number}: " + "because " * 400))
-    model = recorded(tmp_path / "sums.jsonl", *[text_reply("It was about reasons.")] * 8)
+    model = recorded(tmp_path / "sums.jsonl", *[says("It was about reasons.")] * 8)
     found = post(server, "demo/compact/preview", model=model)["preview"]
     done = post(server, "demo/compact", model=model, instructions="keep the reasons")
     assert done["upto"] == found["upto"] > 0
@@ -384,7 +385,7 @@ def test_lines_that_are_unused_are_closed_and_no_turn_is_kept(
     """Memory is bounded: what is over is in the store, and nowhere else."""
     monkeypatch.setattr(turn_manager, "MAX_EXECUTORS", 3)
     for number in range(6):
-        model = recorded(tmp_path / f"model{number}.jsonl", text_reply("Hello."))
+        model = recorded(tmp_path / f"model{number}.jsonl", says("Hello."))
         post(server, f"demo{number}/turns", 202, input="Hi", model=model)
         read_events(server.url, f"demo{number}")
     running = server.desk.turns

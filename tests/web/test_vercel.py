@@ -15,8 +15,9 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.web.app_state import ServerOptions
 from tests.browser.chromium import PATIENCE, launched
-from tests.cli.chat_terminal import calls, recorded, refuses, text_reply
+from tests.cli.chat_terminal import recorded, refuses
 from tests.conftest import some
+from tests.executor.scripted_provider import call, says
 from tests.web.clients.client_process import HERE, ClientProcess
 from tests.web.conftest import Served
 from tests.web.sse_reader import frames, read_events
@@ -106,9 +107,7 @@ class Reader:
 
 @pytest.fixture
 def options(tmp_path: Path) -> ServerOptions:
-    model = recorded(
-        tmp_path / "answers.jsonl", text_reply("Good ", "day.", thinks=("Hm.",)), text_reply("Yes."), text_reply("No.")
-    )
+    model = recorded(tmp_path / "answers.jsonl", says("Good ", "day.", thinks=("Hm.",)), says("Yes."), says("No."))
     return ServerOptions(root=tmp_path, model=model, recordings=tmp_path)
 
 
@@ -145,18 +144,18 @@ def test_a_page_talks_and_continues(server: Served, reader: Reader) -> None:
 def test_a_page_shows_a_call_and_its_result(server: Served, reader: Reader, tmp_path: Path) -> None:
     """Guarantee 12.2."""
     (tmp_path / "note.txt").write_text("buy milk")
-    use(server, recorded(tmp_path / "t.jsonl", calls("read_file", {"path": "note.txt"}), text_reply("Milk.")))
+    use(server, recorded(tmp_path / "t.jsonl", says(call(1, "read_file", path="note.txt")), says("Milk.")))
     reader.open("demo")
     reader.says("What is to be done?")
     expect(reader.page.locator("code[data-state=output-available]")).to_have_text("read_file")
-    (call,) = [part for part in reader.messages[-1]["parts"] if part["type"] == "dynamic-tool"]
-    assert call["input"] == {"path": "note.txt"}
-    assert "buy milk" in call["output"]
+    (shown,) = [part for part in reader.messages[-1]["parts"] if part["type"] == "dynamic-tool"]
+    assert shown["input"] == {"path": "note.txt"}
+    assert "buy milk" in shown["output"]
 
 
 def test_a_page_stops_and_sends_another_message(server: Served, reader: Reader, tmp_path: Path) -> None:
     """Guarantee 11.10: the partial reply stays; the next message is not delayed."""
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(400)]), text_reply("Here."))
+    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(400)]), says("Here."))
     use(server, f"{slow}?seconds=0.05")
     reader.open("demo")
     reader.do('sendMessage({ text: "Count" })')
@@ -172,7 +171,7 @@ def test_a_page_stops_and_sends_another_message(server: Served, reader: Reader, 
 
 def test_a_page_that_is_loaded_again_continues_with_the_answer(server: Served, reader: Reader, tmp_path: Path) -> None:
     """Guarantees 12.1, 12.2: the answer comes from its beginning, and runs on meanwhile."""
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4_000)]))
+    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4_000)]))
     use(server, f"{slow}?seconds=0.05")
     reader.open("demo")
     reader.do('sendMessage({ text: "Count" })')
@@ -212,9 +211,9 @@ def test_a_page_edits_an_earlier_message(server: Served, reader: Reader) -> None
 
 def test_a_page_asks_before_a_tool_runs(server: Served, reader: Reader, tmp_path: Path) -> None:
     """The SDK's own way to ask a person, and to be answered."""
-    writes = calls("write_file", {"path": "note.txt", "content": "hello"}, id="w1")
-    refused = calls("write_file", {"path": "other.txt", "content": "hello"}, id="w2")
-    use(server, recorded(tmp_path / "w.jsonl", writes, refused, text_reply("Done.")))
+    writes = says(("w1", "write_file", {"path": "note.txt", "content": "hello"}))
+    refused = says(("w2", "write_file", {"path": "other.txt", "content": "hello"}))
+    use(server, recorded(tmp_path / "w.jsonl", writes, refused, says("Done.")))
     reader.open("demo")
     reader.says("Write")
     expect(reader.page.locator("code[data-state=approval-requested]")).to_have_text("write_file")
@@ -233,7 +232,7 @@ def test_a_page_asks_before_a_tool_runs(server: Served, reader: Reader, tmp_path
 
 
 def test_a_page_receives_the_error(server: Served, reader: Reader, tmp_path: Path) -> None:
-    use(server, recorded(tmp_path / "f.jsonl", refuses(401, "No such key."), text_reply("Now.")))
+    use(server, recorded(tmp_path / "f.jsonl", refuses(401, "No such key."), says("Now.")))
     reader.open("demo")
     reader.do('sendMessage({ text: "Hello" })')
     reader.waits_for("error")
@@ -299,7 +298,7 @@ def test_what_is_refused_changes_nothing(server: Served, tmp_path: Path) -> None
     chat(server, user("One", "m1"))
     again = {"trigger": "regenerate-message", "messageId": "m1"}
     assert chat(server, user("One", "m1"), status=400, model="nobody:nothing", **again)[0]["kind"] == "InvalidSetting"
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*"abcdefgh" * 500)) + "?seconds=0.05"
+    slow = recorded(tmp_path / "slow.jsonl", says(*"abcdefgh" * 500)) + "?seconds=0.05"
     begun = httpx.post(f"{server.url}/api/conversations/demo/turns", json={"input": "Two", "model": slow}).json()
     assert chat(server, user("One", "m1"), status=409, **again)[0]["kind"] == "ConversationBusy"
     assert stored(server)[:3] == [("user", "One"), ("assistant", "Good day."), ("user", "Two")]
@@ -339,7 +338,7 @@ def test_an_invalid_chat_is_refused(server: Served) -> None:
 )
 def test_what_cannot_be_read_is_refused_and_stops_nothing(server: Served, tmp_path: Path, expected: JSONObject) -> None:
     """Guarantee 15.1: the answer that another page is being given goes on."""
-    slow = recorded(tmp_path / "slow.jsonl", text_reply(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
+    slow = recorded(tmp_path / "slow.jsonl", says(*[f"{n} " for n in range(4000)])) + "?seconds=0.05"
     body = {"id": "demo", "messages": [user("Count", "m0")], "model": slow}
     with httpx.stream("POST", f"{server.url}/api/chat", json=body, timeout=120) as answer:
         lines = answer.iter_lines()
