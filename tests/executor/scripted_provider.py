@@ -29,6 +29,8 @@ from contextc.providers.client import Endpoint, ProviderCall
 
 FIRST_WORD = 3
 """The number of events up to the first word of a reply."""
+SINGLE_WORDS = 40
+"""The number of words of a reply that arrive one by one."""
 SONNET = "anthropic:claude-sonnet-4-5"
 
 
@@ -60,11 +62,10 @@ class Say(Struct, frozen=True, kw_only=True):
             found.append(
                 {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
             )
-            for word in self.text.split(" "):
-                piece = word if word == self.text.split(" ")[-1] else f"{word} "
-                found.append(
-                    {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
-                )
+            found += [
+                {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": piece}}
+                for piece in _pieces(self.text)
+            ]
             found.append({"type": "content_block_stop", "index": 0})
             index = 1
         for number, (call_id, name, arguments) in enumerate(self.calls):
@@ -105,6 +106,14 @@ class Say(Struct, frozen=True, kw_only=True):
         usage = {**tokens, "total_tokens": self.input + self.output}
         events: list[JSONObject] = [{"id": "r", "model": "m", "choices": [choice]} for choice in choices]
         return {"events": [*events, {"id": "r", "model": "m", "choices": [], "usage": usage}]}
+
+
+def _pieces(text: str) -> list[str]:
+    """Return a text word by word. What follows after many words comes in larger pieces: it has only to be long."""
+    words = text.split(" ")
+    words = [*[f"{word} " for word in words[:-1]], words[-1]]
+    rest = words[SINGLE_WORDS:]
+    return [*words[:SINGLE_WORDS], *["".join(rest[at : at + 20]) for at in range(0, len(rest), 20)]]
 
 
 Call: TypeAlias = tuple[str, str, JSONObject]

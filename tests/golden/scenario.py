@@ -108,7 +108,7 @@ async def _work(store: cc.Store) -> list[bytes]:
             call(10, "add", a=3, b=4),
             call(11, "add", a=5, b=6),
         ),
-        says("It is done, as far as", finish="max_tokens", input=3_000),
+        says("It is done, asfar as", finish="max_tokens", input=3_000),  # as it was recorded
         says("And the fish are fed.", input=3_100),
         says("Good night."),
         says("Until tomorrow."),
