@@ -244,7 +244,7 @@ def read_settings(
 ) -> Settings:
     """Return the effective settings; `store` is the argument of a command, if given.
 
-    Raise InvalidSetting if a project's file changes more than HARMLESS settings and is not trusted, unless variables or
+    Raise InvalidSetting if a project's file changes more than `SAFE_SETTINGS` and is not trusted, unless variables or
     the argument replace all of these. A retention acts only on a store that was configured beside it: opening another
     store erases nothing.
     """

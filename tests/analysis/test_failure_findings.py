@@ -16,7 +16,7 @@ from contextc.analysis.failure_findings import (
     retried_requests,
 )
 from contextc.analysis.finding import get_code
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.interchange import import_files
 from contextc.interchange.input_files import InputFile
 from tests.analysis.observed_run import ObservedRun, define_tool
@@ -44,7 +44,7 @@ def test_what_lint_reported_of_an_answered_request_is_no_finding() -> None:
     """Guarantee 17.7: the reports of earlier recordings count neither."""
     run = ObservedRun()
     run.ask("Hello.")
-    action = RequestAction(rule="lint", codes={"ANT026": 1}, changes=("ANT026 messages[0]",))
+    action = ProxyAction(rule="lint", codes={"ANT026": 1}, changes=("ANT026 messages[0]",))
     reply = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Hi."}]}
     seen = cc.observe(run.store, request=run.body(), reply=reply, status=200, actions=[action])
     run.conversation = seen.conversation
@@ -54,7 +54,7 @@ def test_what_lint_reported_of_an_answered_request_is_no_finding() -> None:
 def test_what_the_proxy_repaired_is_a_broken_rule() -> None:
     run = ObservedRun()
     run.ask("Hello.")
-    action = RequestAction(rule="fix", codes={"ANT001": 1}, changes=("ANT001 repaired",))
+    action = ProxyAction(rule="fix", codes={"ANT001": 1}, changes=("ANT001 repaired",))
     reply = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": run.model, "stop_reason": "end_turn",
         "content": [{"type": "text", "text": "Hi."}], "usage": {"input_tokens": 10, "output_tokens": 5},

@@ -9,8 +9,8 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.analysis import Finding
 from contextc.analysis.cache_model import find_cache_rules
+from contextc.analysis.cache_neighbours import compare_with_overlapping, find_overlapping
 from contextc.analysis.conversation_loader import load_conversation_view
-from contextc.analysis.other_conversations import compare_with_overlapping, find_overlapping
 from tests.analysis.observed_run import MARK, MODEL, define_tool, find_by_request, words
 from tests.executor.scripted_provider import SONNET, Say, Scripted, played, says
 

@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc._json import decode, encode
 from contextc.analysis import Finding
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.observation import observe
 from contextc.proxy.request_lint import fit_request
 from tests.analysis.observed_run import find_by_request, words
@@ -103,7 +103,7 @@ class FittedClient:
     def send(self, question: str) -> None:
         self.number += 1
         self.messages.append({"role": "user", "content": question})
-        sent, actions = encode({"model": "gpt-4", "messages": self.messages}), list[RequestAction]()
+        sent, actions = encode({"model": "gpt-4", "messages": self.messages}), list[ProxyAction]()
         if (changed := fit_request(sent, "openai_chat", ADDRESS)) is not None:
             sent, actions = changed.body, [changed.action]
         time = START + 10_000 * self.number

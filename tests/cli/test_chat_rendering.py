@@ -6,7 +6,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.app.sanitize import count_blank_lines, sanitize, spell_out_invisible, spell_out_line
+from contextc.app.display_text import count_blank_lines, sanitize, spell_out_invisible, spell_out_line
 from contextc.cli.chat.session import SLASH_COMMANDS, parse_command
 from contextc.cli.chat.terminal import format_call, preview_call, render_meter, wrap_lines
 from contextc.cli.console import to_one_line

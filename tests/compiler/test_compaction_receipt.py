@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.window_findings import lossy_compactions
-from contextc.compiler.facts_in_texts import MAX_LISTED, Receipt, examine, find_points
+from contextc.compiler.facts_in_texts import MAX_LISTED, Receipt, examine, find_points_to_keep
 from contextc.compiler.ledger import StoredSummary, load_latest_summary, save_summary
 from contextc.store.message_log import load_tip, make_place
 
@@ -52,7 +52,7 @@ def test_a_receipt_counts_what_the_next_request_still_has() -> None:
         ),
         cc.tool_result("1", "r", "x1.log y2.log z3.log"),
     ]
-    points = find_points(going, "<context-summary>\n- order ORD-1\n</context-summary>", ["write the tests"])
+    points = find_points_to_keep(going, "<context-summary>\n- order ORD-1\n</context-summary>", ["write the tests"])
 
     found = examine(points, ["It was src/a.py, ORD-1.", {"text": "user: Never push to main."}, "z3.log"])
 
@@ -67,7 +67,7 @@ def test_a_receipt_counts_what_the_next_request_still_has() -> None:
 def test_a_receipt_names_no_credential_and_a_bounded_number_of_points() -> None:
     key = "sk-ant-REDACTED" + "a1B2" * 16
     going = [cc.user(f"My key is {key} for the test."), *[cc.assistant(f"file_{number}.py") for number in range(200)]]
-    found = examine(find_points(going, None, [f"rotate {key}"]), "nothing")
+    found = examine(find_points_to_keep(going, None, [f"rotate {key}"]), "nothing")
     assert key not in str(found)
     assert len(found.lost) == MAX_LISTED
 
@@ -197,5 +197,5 @@ def test_a_receipt_takes_little_time() -> None:
     text = "the value of customer_id in src/pay/api.py was wrong because of ORD-5512 after 30 ms and then " * 40
     going = [cc.tool_result(str(number), "read", f"{text} line_{number}.py") for number in range(200)]
     begin = time.process_time()
-    examine(find_points(going, None, []), [text])
+    examine(find_points_to_keep(going, None, []), [text])
     assert time.process_time() - begin < 2

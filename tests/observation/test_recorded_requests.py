@@ -1,14 +1,14 @@
 """Observed requests are read as they are recorded, by any handle of the store."""
 
 import contextc as cc
-from contextc.observation.recorded_requests import RecordedRequests
+from contextc.observation.new_requests import NewRequestReader
 from tests.observation.test_conversation_match import see
 
 
 def test_requests_are_read_once_in_their_order(store: cc.Store) -> None:
     store.append("own", cc.user("hi"))
     see(store, "before", reply="a", conversation="x")
-    requests = RecordedRequests(store)
+    requests = NewRequestReader(store)
     assert requests.read_new() == []
     see(store, "before", "a", "c", reply="d", conversation="x", time=2_000)
     see(store, "first", reply="e", conversation="y", time=1_000)

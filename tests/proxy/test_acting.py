@@ -12,7 +12,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.compiler.manifest import RequestAction, record_from_json
+from contextc.compiler.manifest import ProxyAction, record_from_json
 from contextc.models.tokens import estimate_tokens
 from contextc.proxy.acting_exchanges import ActingOptions
 from contextc.proxy.request_lint import encode_with_original_bytes, fit_request, fix_request, lint_request
@@ -42,7 +42,7 @@ def valid() -> bytes:
     return json.dumps({"model": MODEL, "max_tokens": 100, "messages": messages}, indent=1).encode()
 
 
-def stored_actions(tmp_path: Path, name: str) -> tuple[RequestAction, ...]:
+def stored_actions(tmp_path: Path, name: str) -> tuple[ProxyAction, ...]:
     """Return what the manifests of a conversation say about options, in the order of the requests."""
     with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
         rows = store.read(
@@ -236,7 +236,7 @@ def request_of(messages: list[JSONObject]) -> JSONObject:
     return {"model": MODEL, "max_tokens": 20_000, "system": "Be brief.", "tools": tools, "messages": messages}
 
 
-def fitted(messages: list[JSONObject]) -> tuple[JSONObject, RequestAction | None]:
+def fitted(messages: list[JSONObject]) -> tuple[JSONObject, ProxyAction | None]:
     body = request_of(messages)
     made = fit_request(json.dumps(body).encode(), "anthropic", URL)
     return (json.loads(made.body), made.action) if made is not None else (body, None)

@@ -12,7 +12,7 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject, encode
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.doctor import scan_store
 from contextc.errors import ProviderFailed
 from contextc.events import ToolProgress
@@ -169,7 +169,7 @@ def observe_others(store: cc.Store) -> None:
         "content": [{"type": "text", "text": f"yes {s('observed reply')}"}],
         "usage": {"input_tokens": 5, "output_tokens": 2},
     }  # fmt: skip
-    action = RequestAction(rule="lint", codes={"ANT018": 1}, changes=(f"messages.0: {s('lint text')}",))
+    action = ProxyAction(rule="lint", codes={"ANT018": 1}, changes=(f"messages.0: {s('lint text')}",))
     cc.observe(store, request=encode(body), reply=reply, headers=headers, url=url, actions=[action])
     refused: JSONObject = {
         "type": "error",

@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.compiler.past_requests import EncodedElement
-from contextc.observation import exchange_parser, recorder
+from contextc.observation import exchange_parser, write_observed
 from contextc.store.ledger_schema import channel_id
 from tests.observation.test_conversation_match import claude, claude_answer
 from tests.observation.test_observe import answer, chat
@@ -126,7 +126,7 @@ def test_a_moved_cache_breakpoint_is_no_change(
             patched.setattr(exchange_parser, "strip_marks", EncodedElement)
         cc.observe(store, request=first, format=format, conversation="x")
     monkeypatch.setattr(exchange_parser, "_recent", [])
-    monkeypatch.setattr(recorder, "_caches", {})  # what was stored is read again
+    monkeypatch.setattr(write_observed, "_caches", {})  # what was stored is read again
     cc.observe(store, request=second, format=format, conversation="x")
     found = get(client, "/x/timeline")
     assert [each["why"] for each in found["requests"]] == ["first request", ""]

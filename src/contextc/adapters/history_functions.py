@@ -10,7 +10,7 @@ the framework's own. If `fetch_result` is among its tools, what an adapter leave
 from collections.abc import Callable
 from typing import NamedTuple
 
-from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, answer_call
+from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, answer_history_call
 from contextc.messages import ToolCall, Viewer
 from contextc.models.tokens import get_counter
 from contextc.store import Store
@@ -38,7 +38,7 @@ def history_functions(
     def answer(name: str, **arguments: str | int) -> str:
         where = conversation if isinstance(conversation, str) else conversation()
         viewer = Viewer(agent, None, (agent,), shows_failed=False, is_going=frozenset[str]().__contains__)
-        return answer_call(store, where, ToolCall(id="", name=name, arguments=dict(arguments)), viewer, counter)
+        return answer_history_call(store, where, ToolCall(id="", name=name, arguments=dict(arguments)), viewer, counter)
 
     def search_history(query: str) -> str:
         return answer(SEARCH_TOOL.name, query=query)

@@ -34,17 +34,17 @@ from contextc.analysis.cache_model import (
     CacheModel,
     CacheOutlook,
     CacheRules,
-    count_before_tiers,
     count_equal,
     count_equal_rows,
     count_readable_tokens,
     count_repeated_tokens,
     find_cache_rules,
+    find_tier_starts,
     reordered_tools,
 )
+from contextc.analysis.cache_neighbours import compare_with_overlapping
 from contextc.analysis.conversation_loader import load_conversation_view, load_request_views
 from contextc.analysis.finding import Finding, FindingCode, RequestLoss, get_code
-from contextc.analysis.other_conversations import compare_with_overlapping
 from contextc.analysis.request_elements import ConversationView, ElementParser, RequestView, Rows, with_long_writes
 from contextc.compiler.draft import NewRow
 from contextc.compiler.manifest import ObservedFacts, RequestRecord
@@ -481,7 +481,7 @@ def find_other_causes(case: MissCase, main: str) -> Iterator[str]:
         yield "tools_reordered" if reordered_tools(before, now) else "tools_changed"
     if main != "system_changed" and system is not None and loses(system):
         yield "system_changed"
-    if main != "settings_changed" and any(loses(count_before_tiers(now)[tier]) for _, tier in comparison.settings):
+    if main != "settings_changed" and any(loses(find_tier_starts(now)[tier]) for _, tier in comparison.settings):
         yield "settings_changed"
     if case.break_part != "messages" and rows is not None and loses(rows) and not case.is_compaction:
         old_at = before.head_ends[2] + rows - now.head_ends[2]

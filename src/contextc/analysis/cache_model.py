@@ -208,11 +208,11 @@ def compare_requests(
     """
     equal = count_equal(before, now, ignored)
     settings = tuple(changed_settings(rules, before, now))
-    limits = count_before_tiers(now)
+    limits = find_tier_starts(now)
     return Comparison(before, now, equal, min([equal, *[limits[tier] for _, tier in settings]]), settings)
 
 
-def count_before_tiers(request: RequestView) -> dict[Tier, int]:
+def find_tier_starts(request: RequestView) -> dict[Tier, int]:
     """Return the number of elements before the part that a setting of each tier invalidates."""
     return {"all": 0, "system": request.head_start("system"), "messages": request.head_ends[2]}
 

@@ -101,7 +101,7 @@ def sum_costs(found: Iterable[Finding]) -> float | None:
     return sum(known) if known else None
 
 
-def largest_cost(found: Iterable[Finding]) -> float:
+def largest_cause_cost(found: Iterable[Finding]) -> float:
     """Return the largest cost of a cause within a conversation: the sum of its findings there."""
     sums: dict[tuple[str, str], float] = {}
     for each in found:

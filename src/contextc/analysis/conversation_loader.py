@@ -10,8 +10,8 @@ from typing import NamedTuple, cast
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode_json
+from contextc.analysis.cache_neighbours import NeighbourLoader
 from contextc.analysis.element_costs import ChannelRun
-from contextc.analysis.other_conversations import NeighbourLoader
 from contextc.analysis.request_elements import (
     ChannelFacts,
     ConversationView,

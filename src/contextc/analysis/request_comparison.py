@@ -30,6 +30,7 @@ from contextc.analysis.cache_model import (
     find_cache_rules,
     read_field,
 )
+from contextc.analysis.cache_neighbours import compare_with_overlapping, is_answered_during
 from contextc.analysis.changed_content import (
     DESCRIPTIONS,
     MOVED_FIX,
@@ -45,7 +46,6 @@ from contextc.analysis.conversation_loader import StoredConversation, load_two_c
 from contextc.analysis.cost_by_content import ConversationCosts, CostLine, compute_costs
 from contextc.analysis.element_costs import call_name, has_media, read_arguments, tool_name
 from contextc.analysis.finding import Finding, get_code
-from contextc.analysis.other_conversations import compare_with_overlapping, is_answered_during
 from contextc.analysis.request_elements import BlockType, Element, RequestView
 from contextc.compiler.draft import distribute
 from contextc.compiler.past_requests import MARK_FIELDS, load_channel_formatter, rebuild_session_view

@@ -16,7 +16,7 @@ from contextc.analysis.element_costs import ChannelRun, Occurrence, ToolUse, cal
 from contextc.analysis.finding import Finding, FindingCode, cite, conversation_finding, shorten
 from contextc.analysis.request_elements import Element, RequestView, Section
 from contextc.compiler.compaction import load_compactions
-from contextc.compiler.facts_in_texts import MIN_SCORE, describe_receipt
+from contextc.compiler.facts_in_texts import MIN_SCORE, describe_kept_facts
 
 MIN_REQUESTS = 4
 """The number of answered requests from which on it means something that a tool was not called."""
@@ -496,6 +496,6 @@ def lossy_compactions(view: StoredConversation, code: FindingCode) -> Iterator[F
             yield code.make(
                 view.name,
                 [cite(first, after=text) for text in receipt.lost[:MAX_EVIDENCE]],
-                title=shorten(f"The summary up to message {found.upto:,} {describe_receipt(receipt)}"),
+                title=shorten(f"The summary up to message {found.upto:,} {describe_kept_facts(receipt)}"),
                 confidence=0.7,
             )

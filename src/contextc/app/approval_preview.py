@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 import msgspec
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.app.sanitize import count_blank_lines, spell_out_invisible, spell_out_line
+from contextc.app.display_text import count_blank_lines, spell_out_invisible, spell_out_line
 from contextc.errors import ContextcError
 from contextc.messages import ToolCall
 from contextc.tools.builtin.workspace import Workspace

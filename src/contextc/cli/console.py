@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from contextc.app.sanitize import sanitize
+from contextc.app.display_text import sanitize
 from contextc.errors import (
     ContextcError,
     ConversationBusy,

@@ -75,7 +75,7 @@ def run(
         raise InvalidSetting("--compact-at needs --what-if", fix="Add --what-if.")
     from contextc import analysis  # it takes time to import
     from contextc.analysis import cache_reads, conversation_costs, store_findings
-    from contextc.analysis.conversation_findings import largest_cost
+    from contextc.analysis.conversation_findings import largest_cause_cost
     from contextc.analysis.finding import sort_by_cost
     from contextc.cli.findings_report import (
         findings_sarif,
@@ -125,7 +125,9 @@ def run(
         print_all_costs(spent)
         print_cache_reads(reads, limit)
         print_all_replays(replays)
-    largest = max([each.cost or 0.0 for each in summary.causes], default=0.0) if chosen is None else largest_cost(found)
+    largest = (
+        max([each.cost or 0.0 for each in summary.causes], default=0.0) if chosen is None else largest_cause_cost(found)
+    )
     if threshold is not None and largest > threshold:
         raise typer.Exit(1)
 

@@ -387,11 +387,11 @@ POLL_SECONDS = 0.5
 
 def follow_recorded_requests(store: Store) -> None:
     """Print recorded requests until Ctrl-C or SIGTERM."""
-    from contextc.observation.recorded_requests import RecordedRequests  # it takes time to import
+    from contextc.observation.new_requests import NewRequestReader  # it takes time to import
     from contextc.proxy.proxy_status import read_statuses
 
     with _stopped_by_signals() as stop:
-        requests, statuses = RecordedRequests(store), read_statuses(store.address)
+        requests, statuses = NewRequestReader(store), read_statuses(store.address)
         _print_proxies(statuses)
         gaps = count_gaps(statuses)
         while True:

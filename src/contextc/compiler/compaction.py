@@ -20,7 +20,7 @@ from contextc._json import fix_surrogates, is_valid_text
 from contextc.compiler import ledger
 from contextc.compiler.agent_view import UNNAMED_AUTHOR
 from contextc.compiler.draft import CompilerOptions, Draft, list_blob_names, render_item, write_text_files
-from contextc.compiler.facts_in_texts import Receipt, examine, find_points, list_facts, rank_facts
+from contextc.compiler.facts_in_texts import Receipt, examine, find_points_to_keep, list_facts, rank_facts
 from contextc.compiler.step import Compiled
 from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting, StoreCorrupt, describe_error
 from contextc.events import CompactionFinished
@@ -295,7 +295,7 @@ class CompactionContext(NamedTuple):
     """Compiles the next request as if this were the latest summary."""
 
 
-def load_compaction(
+def load_compaction_context(
     compiler: "MessageCompiler", conversation: str, arguments: "CompileArguments", *, from_cache: bool
 ) -> CompactionContext:
     """Read what a compaction needs. With `from_cache`, its summarizer sends requests of this channel."""
@@ -468,7 +468,7 @@ def run_compaction_steps(
     humans, opening = _state(draft, messages, planned.anchor & SEQ_MASK)
     most = max_summary_tokens(draft.options, current.provider.model, available, planned.tokens)
     count, todos = draft.counter.count_system, store.todos(current.channel.conversation, draft.agent)
-    points = find_points(shown, planned.previous, [each.text for each in todos if each.state != "done"])
+    points = find_points_to_keep(shown, planned.previous, [each.text for each in todos if each.state != "done"])
     sources = dict(draft.summary.sources) if draft.summary is not None else {}
     sources |= {fact: items[number].place for fact, number in points.sources.items()}
 

@@ -26,7 +26,7 @@ from contextc.compiler.compaction import (
     WithCompaction,
     check_summarizer,
     complete_compaction,
-    load_compaction,
+    load_compaction_context,
     load_compactions,
     preview_compaction,
     run_compaction_steps,
@@ -38,7 +38,7 @@ from contextc.compiler.history import (
     MAX_TOKENS,
     SEARCH_TOOL,
     HistoryPassage,
-    answer_call,
+    answer_history_call,
     can_offer_alone,
     choose_tools,
     forces_call,
@@ -921,14 +921,14 @@ class MessageCompiler:
         With `from_cache`, a step may contain a request of this channel that asks for the summary. A summary that
         `waits` is used only where the context is trimmed next. `in_transaction` is called where it is stored.
         """
-        context = load_compaction(self, conversation, arguments, from_cache=from_cache)
+        context = load_compaction_context(self, conversation, arguments, from_cache=from_cache)
         return (yield from run_compaction_steps(context, instructions, waits, in_transaction))
 
     def preview_compaction(
         self, conversation: str, *, from_cache: bool = False, **asked: Unpack[CompileArguments]
     ) -> CompactionPreview | None:
         """Return what a compaction would replace, and what it costs. Nothing is stored, and no model is called."""
-        return preview_compaction(load_compaction(self, conversation, asked, from_cache=from_cache))
+        return preview_compaction(load_compaction_context(self, conversation, asked, from_cache=from_cache))
 
     def compactions(self, conversation: str, *, agent: str = DEFAULT_AGENT) -> list[StoredCompaction]:
         """Return the summaries that are in use, newest first, each with its receipt: what it has kept, and lost."""
@@ -980,7 +980,7 @@ class MessageCompiler:
     ) -> str:
         """Return the result of the model's call of `search_history` or `fetch_result`: only what the agent may see."""
         viewer = self._viewer(conversation, agent, run, running)
-        return answer_call(self.store, conversation, call, viewer, self.counter)
+        return answer_history_call(self.store, conversation, call, viewer, self.counter)
 
     def search_history(
         self,

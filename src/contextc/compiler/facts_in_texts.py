@@ -532,7 +532,7 @@ class Receipt(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.kept < self.facts * MIN_SCORE
 
 
-class Points(Struct, frozen=True, kw_only=True):
+class PointsToKeep(Struct, frozen=True, kw_only=True):
     """The points that must not be lost of the messages that a summary replaces, the latest first.
 
     `sources` has the number of the last message with each fact; facts of the summary before them have none.
@@ -545,7 +545,7 @@ class Points(Struct, frozen=True, kw_only=True):
     sources: dict[str, int]
 
 
-def find_points(messages: Sequence[Message], previous: str | None, todos: Iterable[str]) -> Points:
+def find_points_to_keep(messages: Sequence[Message], previous: str | None, todos: Iterable[str]) -> PointsToKeep:
     """Find the points in messages, and in the summary before them."""
     texts, results = [_TAG.sub(" ", previous or "")], [""]
     for message in messages:
@@ -564,7 +564,7 @@ def find_points(messages: Sequence[Message], previous: str | None, todos: Iterab
             sentences.update(dict.fromkeys(_sentences(message.text)))
     facts, in_results = list_facts(texts), list_facts(results)
     last = in_results | {fact: max(number, in_results.get(fact, 0)) for fact, number in facts.items()}
-    return Points(
+    return PointsToKeep(
         todos=tuple([_one_line(each) for each in todos]),
         sentences=tuple(sentences)[:MAX_SENTENCES],
         facts=tuple(sorted(facts, key=facts.__getitem__, reverse=True)),
@@ -573,7 +573,7 @@ def find_points(messages: Sequence[Message], previous: str | None, todos: Iterab
     )
 
 
-def examine(points: Points, shown: JSON) -> Receipt:
+def examine(points: PointsToKeep, shown: JSON) -> Receipt:
     """Return which of the points are in the texts of a request, at any depth of a JSON value."""
     texts = list(iter_texts(shown))
     facts = list_facts(texts)
@@ -596,7 +596,7 @@ def examine(points: Points, shown: JSON) -> Receipt:
     )
 
 
-def describe_receipt(receipt: Receipt) -> str:
+def describe_kept_facts(receipt: Receipt) -> str:
     """Return a receipt as text: what was kept, and what was lost."""
     said = f", {receipt.said_kept:,} of {receipt.said:,} sentences of people" if receipt.said else ""
     results = f", {receipt.results_kept:,} of {receipt.results:,} facts in results" if receipt.results else ""

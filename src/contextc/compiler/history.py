@@ -31,7 +31,7 @@ from contextc.store import Store
 from contextc.store.full_text_index import (
     Piece,
     QueryTerm,
-    RankedSearchPieces,
+    RankedPieces,
     SearchableSection,
     SectionKind,
     file_reader,
@@ -304,14 +304,14 @@ def search_history(
 
     def work(tx: Transaction) -> list[HistoryPassage]:
         scope = load_scope(tx, conversation)
-        ranked = rank_pieces(tx, scope, terms) if terms else RankedSearchPieces([], [])
+        ranked = rank_pieces(tx, scope, terms) if terms else RankedPieces([], [])
         found = sorted(_iter_candidates(tx, ranked, terms, viewer), key=lambda each: (-each.score, -each.message.seq))
         return list(_select(found, counter, max_tokens))
 
     return store.read(work)
 
 
-def answer_call(store: Store, conversation: str, call: ToolCall, viewer: Viewer, counter: TokenCounter) -> str:
+def answer_history_call(store: Store, conversation: str, call: ToolCall, viewer: Viewer, counter: TokenCounter) -> str:
     """Return the result of a call of `search_history` or `fetch_result`."""
     given = call.arguments
     if call.name == SEARCH_TOOL.name:
@@ -336,7 +336,7 @@ def _title(passage: HistoryPassage) -> str:
 
 
 def _iter_candidates(
-    tx: Transaction, ranked: RankedSearchPieces, terms: Sequence[QueryTerm], viewer: Viewer
+    tx: Transaction, ranked: RankedPieces, terms: Sequence[QueryTerm], viewer: Viewer
 ) -> Iterator[_Candidate]:
     """Yield the best pieces that the agent may see, with their scores."""
     count, read_file, pieces = 0, file_reader(tx), dict[int, list[Piece]]()
@@ -360,9 +360,7 @@ def _iter_candidates(
             return
 
 
-def _measure(
-    message: Message, piece: Piece, terms: Sequence[QueryTerm], ranked: RankedSearchPieces
-) -> _Candidate | None:
+def _measure(message: Message, piece: Piece, terms: Sequence[QueryTerm], ranked: RankedPieces) -> _Candidate | None:
     """Return the score of a piece, and where in its section the words are nearest to each other."""
     hits = _find_hits(piece.section.text[piece.start : piece.end], terms, ranked)
     if not hits:
@@ -388,7 +386,7 @@ def _measure(
     return _Candidate(score, message, piece, piece.start + nearest[0], piece.start + nearest[1])
 
 
-def _find_hits(text: str, terms: Sequence[QueryTerm], ranked: RankedSearchPieces) -> list[_Hit]:
+def _find_hits(text: str, terms: Sequence[QueryTerm], ranked: RankedPieces) -> list[_Hit]:
     exact = {term.text: at for at, term in enumerate(terms)}
     similar = [(at, term) for at, term in enumerate(terms) if term.prefix]
     found: list[_Hit] = []

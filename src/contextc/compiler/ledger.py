@@ -720,7 +720,7 @@ def load_unanswered(tx: Transaction, channel: int, number: int | None = None) ->
     return (row[0] & SEQ_MASK, _checked_body(row[1])) if row else None
 
 
-def next_unanswered_row(tx: Transaction, channel: int) -> int:
+def next_row_for_unanswered_request(tx: Transaction, channel: int) -> int:
     """Return the next free row number for unanswered requests."""
     low, high = make_place(channel, FIRST_UNANSWERED + 1), make_place(channel, SEQ_MASK)
     row = tx.row("SELECT max(place) FROM main.shown WHERE place BETWEEN ? AND ?", low, high)

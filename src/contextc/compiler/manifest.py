@@ -35,7 +35,7 @@ def is_success(code: int) -> bool:
     return 200 <= code < 300
 
 
-class RequestAction(Struct, frozen=True, omit_defaults=True, kw_only=True):
+class ProxyAction(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """A finding or a change of the proxy in a request, because an option asked for it.
 
     `rule` is the option: lint, fix, convert or fit. `codes` are the lint rules that were broken, with the number of
@@ -84,7 +84,7 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended: int = 0
     inexact: bool = False
     redacted: bool = False
-    actions: tuple[RequestAction, ...] = ()
+    actions: tuple[ProxyAction, ...] = ()
     miss_reason: str = ""
     miss_tokens: int = 0
 

@@ -12,7 +12,7 @@ from contextc._json import JSON, JSONObject, as_object, decode, encode
 from contextc.compiler import ledger
 from contextc.compiler.compaction import load_compactions
 from contextc.compiler.draft import DraftEntry, LeftOutMessage, hash_chunks, in_blocks, render_item, slice_at_replies
-from contextc.compiler.facts_in_texts import describe_receipt
+from contextc.compiler.facts_in_texts import describe_kept_facts
 from contextc.compiler.ledger import MAX_LEADING, join_messages, load_messages_by_place, split_chunk
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, ObservedFacts, RequestRecord, record_from_json
 from contextc.compiler.step import (
@@ -383,7 +383,7 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
         )
         kept = {each.upto: each.receipt for each in load_compactions(store, channel.conversation, channel.author)}
         return [
-            replace(line, why=describe_receipt(receipt))
+            replace(line, why=describe_kept_facts(receipt))
             if line.kind == "summary" and (receipt := kept.get(line.seq)) is not None
             else line
             for line in found

@@ -1672,7 +1672,7 @@ def save_unanswered(tx: Transaction, compiled: Compiled, usage: Usage | None) ->
     if before is not None and before.chain == compiled.state.chain:
         layout = before.layout
     else:
-        first = ledger.next_unanswered_row(tx, found.number)
+        first = ledger.next_row_for_unanswered_request(tx, found.number)
         new = [(row.row, row.chunk) for row in assembled.new_rows]
         fresh = [StoredRow(make_place(found.number, first + index), *row) for index, row in enumerate(new)]
         if assembled.order is None:

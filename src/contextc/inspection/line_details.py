@@ -38,7 +38,7 @@ DENIED_TEXTS = (
 """Beginnings of results of calls that were not allowed to run: of contextc, Claude Code and Codex."""
 
 
-class LineCall(Struct, frozen=True):
+class LineToolCall(Struct, frozen=True):
     """A tool call of a line. `text` is the call with its values, and `result` the index of the line with its result."""
 
     id: str
@@ -68,7 +68,7 @@ class LineDetails(NamedTuple):
     """
 
     causes: tuple[LineCause, ...]
-    calls: tuple[LineCall, ...] = ()
+    calls: tuple[LineToolCall, ...] = ()
     results: tuple[LineResult, ...] = ()
     is_again: bool = False
     name: str = ""
@@ -93,7 +93,7 @@ def describe_parts(parts: Sequence[AnyPart], is_again: bool = False, *, short: b
     With `short`, calls have no text.
     """
     calls = [
-        LineCall(part.id, part.name, "" if short else format_call(part), None)
+        LineToolCall(part.id, part.name, "" if short else format_call(part), None)
         for part in parts
         if type(part) is ToolCall
     ]

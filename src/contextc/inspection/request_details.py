@@ -37,10 +37,10 @@ from contextc.compiler.step import (
 )
 from contextc.inspection.line_details import (
     HeadPart,
-    LineCall,
     LineCause,
     LineDetails,
     LineResult,
+    LineToolCall,
     compare_heads,
     compute_item_costs,
     describe_parts,
@@ -182,7 +182,7 @@ class RequestLine(Struct, frozen=True, kw_only=True):
     original_length: int = 0
     causes: tuple[LineCause, ...] | UnsetType = UNSET
     tool: str | UnsetType = UNSET
-    calls: tuple[LineCall, ...] | UnsetType = UNSET
+    calls: tuple[LineToolCall, ...] | UnsetType = UNSET
     results: tuple[LineResult, ...] | UnsetType = UNSET
     again: bool | UnsetType = UNSET
     paid_again: bool | UnsetType = UNSET

@@ -60,7 +60,7 @@ from contextc.observation.exchange_parser import (
     resolve_provider,
 )
 from contextc.observation.observed_request import IMPORTED, RecordOptions, StoredMessages
-from contextc.observation.recorder import ExchangeRecording, record_exchanges
+from contextc.observation.write_observed import ExchangeRecording, record_exchanges
 from contextc.store import Conversation, Store, message_log
 from contextc.store.message_log import SEQ_BITS, SEQ_MASK, find_tip, make_place
 from contextc.store.transaction_engine import Transaction

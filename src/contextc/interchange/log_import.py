@@ -33,7 +33,6 @@ from contextc.observation.exchange_parser import (
     parse_special_reply,
 )
 from contextc.observation.observed_request import IMPORTED, NewNames, ObservedRequest, RecordOptions
-from contextc.observation.recorder import ExchangeRecording, record_exchanges
 from contextc.observation.reply_decoding import (
     DECODE_ERRORS,
     FormatDetector,
@@ -41,6 +40,7 @@ from contextc.observation.reply_decoding import (
     is_reply,
     parse_events,
 )
+from contextc.observation.write_observed import ExchangeRecording, record_exchanges
 from contextc.store import Store, message_log
 from contextc.store.ledger_schema import Channel
 from contextc.store.transaction_engine import Transaction

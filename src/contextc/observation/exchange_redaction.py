@@ -29,7 +29,7 @@ from contextc._credential_mask import (
     get_logger,
 )
 from contextc._json import JSON, JSONObject, encode
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.errors import InvalidInput
 from contextc.messages import Message
 from contextc.observation.exchange_parser import ObservedReply
@@ -140,7 +140,7 @@ class Redactor:
         error, request_id = self.redact_text(reply.error), self.redact_text(reply.request_id)
         return replace(reply, messages=messages, error=error, request_id=request_id)
 
-    def redact_action(self, action: RequestAction) -> RequestAction:
+    def redact_action(self, action: ProxyAction) -> ProxyAction:
         """Return an action whose texts are redacted: they may quote the request."""
         return replace(action, changes=tuple([self.redact_text(each) for each in action.changes]))
 

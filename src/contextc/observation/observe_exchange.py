@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from contextc._json import fix_surrogates
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.errors import InvalidInput
 from contextc.observation.exchange_parser import as_bytes, parse_input, parse_reply, reply_value
 from contextc.observation.exchange_redaction import Redaction, find_credentials, make_redactor, mask_value
 from contextc.observation.observed_request import ObservedRequest, RecordOptions
-from contextc.observation.recorder import record_exchange
+from contextc.observation.write_observed import record_exchange
 from contextc.store import Store, message_log
 
 
@@ -30,7 +30,7 @@ def observe(
     redact: Redaction | None = None,
     exchange_id: str = "",
     parent: ObservedRequest | str | None = None,
-    actions: Sequence[RequestAction] = (),
+    actions: Sequence[ProxyAction] = (),
 ) -> ObservedRequest:
     """Record a request that other software made, and its reply.
 

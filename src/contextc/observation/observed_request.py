@@ -5,7 +5,7 @@ from hashlib import blake2b
 
 from msgspec import Struct
 
-from contextc.compiler.manifest import RequestAction, RequestRecord
+from contextc.compiler.manifest import ProxyAction, RequestRecord
 from contextc.compiler.past_requests import compute_usage_cost, load_channel_formatter, rebuild
 from contextc.messages import Message, Usage
 from contextc.store import Store
@@ -106,7 +106,7 @@ class RecordOptions(Struct, frozen=True, kw_only=True):
     key: str = ""
     inexact: bool = False
     redacted: bool = False
-    actions: tuple[RequestAction, ...] = ()
+    actions: tuple[ProxyAction, ...] = ()
     names: NewNames | None = None
     stored: StoredMessages | None = None
     parent: tuple[Channel, int] | str = ""

@@ -47,7 +47,7 @@ def main(folder: str, model: str, window: str, idle: str) -> None:
         sys.exit(f"{model}: cannot run this model: {error}")
     port = int(server.listening_address.rpartition(":")[2])
     place.write_state(LocalServer(pid=os.getpid(), port=port, key=key, model=model, window=int(window)))
-    wait_until_unused(place, Path(model), float(idle), lambda: parse_metrics(server.handle_metrics()))
+    wait_until_idle(place, Path(model), float(idle), lambda: parse_metrics(server.handle_metrics()))
     os._exit(0)  # do not wait for the request threads
 
 
@@ -91,7 +91,7 @@ def parse_metrics(metrics: str) -> ServerMetrics:
     return ServerMetrics(*(found[name] for name in METRIC_NAMES))
 
 
-def wait_until_unused(place: ServerFolder, model: Path, idle: float, read_metrics: Callable[[], ServerMetrics]) -> None:
+def wait_until_idle(place: ServerFolder, model: Path, idle: float, read_metrics: Callable[[], ServerMetrics]) -> None:
     """Return when the server should end."""
     pid, last, before = os.getpid(), time.monotonic(), None
     while model.is_file() and (now := _last_activity(place, read_metrics)) is not None:

@@ -13,7 +13,7 @@ import msgspec
 
 from contextc._json import as_object, decode, encode
 from contextc._worker_threads import run_in_thread
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.errors import ContextcError, ProviderFailed, describe_error
 from contextc.formats import formatter
 from contextc.formats.base import DECODE_ERRORS, Formatter
@@ -155,7 +155,7 @@ class ActingExchange(BufferedExchange):
             self._connecting = None
             self._use(connection)
 
-    def _change(self, raw: bytes) -> tuple[bytes | None, tuple[RequestAction, ...]]:
+    def _change(self, raw: bytes) -> tuple[bytes | None, tuple[ProxyAction, ...]]:
         """Return the changed body, None if it is not changed, and what was done. This runs on a thread."""
         try:
             content = self._content(raw)

@@ -21,7 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._file_lock import hold_lock
-from contextc.compiler.manifest import RequestAction, is_success
+from contextc.compiler.manifest import ProxyAction, is_success
 from contextc.errors import ContextcError, StoreError, describe_error
 from contextc.observation import ObservedRequest, observe
 from contextc.observation.content_decoding import CannotDecode, unreadable_reply
@@ -64,7 +64,7 @@ class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
-    actions: tuple[RequestAction, ...] = ()
+    actions: tuple[ProxyAction, ...] = ()
     """Findings and changes of options of the proxy, without texts of the request."""
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from contextc._http_access import max_connections
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.errors import describe_error
 from contextc.observation.client_ids import header_names
 from contextc.observation.exchange_redaction import find_credentials
@@ -105,7 +105,7 @@ class RelayedExchange:
         size = sum(map(len, self._pending)) + (self.body.left if isinstance(self.body, LengthBody) else 0)
         return self.relay.pool.take(self._server) if size <= MAX_REPLAY_BYTES else None
 
-    def _begin_record(self, actions: tuple[RequestAction, ...] = ()) -> None:
+    def _begin_record(self, actions: tuple[ProxyAction, ...] = ()) -> None:
         path, _, query = self._target.decode("latin-1").partition("?")
         format = find_format(path) if self.method == b"POST" and self.relay.spool is not None else None
         if format is None or self.relay.spool is None:

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from contextc._json import JSONObject, as_object, as_objects, decode, encode
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.compiler.past_requests import MARK_NAMES
 from contextc.errors import FailureKind, InvalidSetting, ProviderFailed
 from contextc.formats import formatter
@@ -80,7 +80,7 @@ class ConvertedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as it is sent to the provider, and what its reply needs."""
 
     body: bytes
-    actions: tuple[RequestAction, ...]
+    actions: tuple[ProxyAction, ...]
     form: Formatter
     """The client's format."""
     request: JSONObject
@@ -137,7 +137,7 @@ class Conversion:
         model = str(given.get("model") or url.rpartition("/")[2].partition(":")[0])
         first = f"from {form.name} ({model}) to {target.name} ({self.provider.name}:{self.provider.model_id})"
         texts = [first, *made.warnings]
-        action = RequestAction(
+        action = ProxyAction(
             rule="convert", changes=tuple(texts[: MAX_CHANGES + 1]), more=max(0, len(texts) - MAX_CHANGES - 1)
         )
         sent = encode(value)

@@ -13,7 +13,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, decode, encode
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.compiler.past_requests import comparable
 from contextc.errors import ContextcError, UnknownModel, describe_error
 from contextc.formats import formatter
@@ -43,7 +43,7 @@ class RewrittenRequest(NamedTuple):
     """A request after a change, and the change."""
 
     body: bytes
-    action: RequestAction
+    action: ProxyAction
 
 
 Change: TypeAlias = Callable[[bytes, str, str], RewrittenRequest | None]
@@ -52,10 +52,10 @@ Change: TypeAlias = Callable[[bytes, str, str], RewrittenRequest | None]
 
 def apply_changes(
     body: bytes, changes: Sequence[tuple[str, Change]], format: str, url: str
-) -> tuple[bytes | None, list[RequestAction]]:
+) -> tuple[bytes | None, list[ProxyAction]]:
     """Return the changed body, None if nothing was changed, and what was done. A change that fails is left out."""
     made: bytes | None = None
-    actions: list[RequestAction] = []
+    actions: list[ProxyAction] = []
     for name, change in changes:
         try:
             changed = change(body if made is None else made, format, url)
@@ -68,8 +68,8 @@ def apply_changes(
     return made, actions
 
 
-def describe_failure(rule: str, text: str) -> RequestAction:
-    return RequestAction(rule=rule, failed=True, changes=(f"not done: {text}",))
+def describe_failure(rule: str, text: str) -> ProxyAction:
+    return ProxyAction(rule=rule, failed=True, changes=(f"not done: {text}",))
 
 
 def is_complete_path(url: str) -> bool:
@@ -82,7 +82,7 @@ def find_request_format(value: JSONObject, format: str, url: str) -> str:
     return format or _detector.format_of(value, None, url)
 
 
-def lint_request(body: bytes, format: str, url: str) -> RequestAction | None:
+def lint_request(body: bytes, format: str, url: str) -> ProxyAction | None:
     """Return what the provider would refuse in a request; None if there is nothing."""
     if not is_complete_path(url):
         return None
@@ -90,10 +90,10 @@ def lint_request(body: bytes, format: str, url: str) -> RequestAction | None:
         value = decode(body)
         found = lint(value, format=find_request_format(as_object(value), format, url))
     except ERRORS as error:
-        return RequestAction(rule="lint", failed=True, changes=(f"The request could not be checked ({error})",))
+        return ProxyAction(rule="lint", failed=True, changes=(f"The request could not be checked ({error})",))
     if not found:
         return None
-    return RequestAction(
+    return ProxyAction(
         rule="lint",
         codes=dict(Counter([each.code for each in found])),
         changes=tuple([f"{each.code} {each.path}: {each.message}" for each in found[:MAX_CHANGES]]),
@@ -121,7 +121,7 @@ def fix_request(body: bytes, format: str, url: str) -> RewrittenRequest | None:
         f"{each.code} {each.path}: {each.message} {'Not repaired.' if (each.code, each.path) in left else each.repair}"
         for each in repairs
     ]
-    action = RequestAction(
+    action = ProxyAction(
         rule="fix",
         codes=dict(Counter([each.code for each in repairs])),
         changes=tuple(texts[:MAX_CHANGES]),
@@ -212,7 +212,7 @@ def fit_request(body: bytes, format: str, url: str) -> RewrittenRequest | None:
         *([f"{trimmer.stubbed:,} tool results were replaced by stubs"] if trimmer.stubbed else []),
         f"{trimmer.before:,} tokens of messages became {trimmer.total:,}, of {trimmer.available:,} available",
     ]
-    action = RequestAction(rule="fit", changes=tuple(texts), cache_tokens=count_changed_tokens(form, given, made))
+    action = ProxyAction(rule="fit", changes=tuple(texts), cache_tokens=count_changed_tokens(form, given, made))
     return RewrittenRequest(encode_with_original_bytes(body, made), action)
 
 

@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Struct, field
 
 from contextc._file_lock import try_lock
-from contextc.compiler.manifest import RequestAction
+from contextc.compiler.manifest import ProxyAction
 from contextc.config import find_data_folder, make_private_folder
 from contextc.observation.content_decoding import CannotDecode
 from contextc.observation.exchange_redaction import CredentialMask
@@ -117,7 +117,7 @@ class ExchangeStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     format: str = ""
     headers: dict[str, str] = {}
     is_chunked: bool = False
-    actions: tuple[RequestAction, ...] = ()
+    actions: tuple[ProxyAction, ...] = ()
 
 
 class ResponseStart(Struct, frozen=True, kw_only=True, omit_defaults=True):

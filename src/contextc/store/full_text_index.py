@@ -250,7 +250,7 @@ class TermWeights(NamedTuple):
     similar: float
 
 
-class RankedSearchPieces(NamedTuple):
+class RankedPieces(NamedTuple):
     """Keys of pieces, best first, without those that are far worse; and the weight of each term of the query."""
 
     keys: list[int]
@@ -467,7 +467,7 @@ def _lexeme(branch: int, term: str) -> str:
 # ── looking up ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def rank_pieces(tx: Transaction, scope: Scope, terms: Sequence[QueryTerm]) -> RankedSearchPieces:
+def rank_pieces(tx: Transaction, scope: Scope, terms: Sequence[QueryTerm]) -> RankedPieces:
     """Return the pieces with any of the terms: those with more and rarer terms first, then the newest."""
     done = _load_progress(tx, scope)
     unread = list(_iter_unindexed(tx, scope, done))
@@ -492,7 +492,7 @@ def rank_pieces(tx: Transaction, scope: Scope, terms: Sequence[QueryTerm]) -> Ra
         [each for each in scores.items() if each[1] >= least],
         key=lambda each: (-round(each[1], 6), -(each[0] & SEQ_MASK)),
     )
-    return RankedSearchPieces([key for key, _ in best], weights)
+    return RankedPieces([key for key, _ in best], weights)
 
 
 def _weight(size: int, count: int) -> float:

@@ -18,7 +18,7 @@ from contextc.messages import ToolCall, ToolResult
 from contextc.tools.context import ToolContext
 from contextc.tools.definitions import Tool
 from contextc.tools.execution import run_call
-from contextc.tools.parameters import Function, FunctionParameters, parameters_from_hints, parameters_from_schema
+from contextc.tools.parameters import Function, FunctionParameters, parameters_from_hints, parameters_with_schema
 
 TOOL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 
@@ -135,7 +135,7 @@ def tool(
             )
         is_method = _is_method(function)
         if spec is not None:
-            made, parameters = spec, parameters_from_schema(function, spec, method=is_method)
+            made, parameters = spec, parameters_with_schema(function, spec, method=is_method)
         else:
             made, parameters = _describe(function, name, description, strict, is_method)
         return FunctionTool(

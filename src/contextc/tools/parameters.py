@@ -444,7 +444,7 @@ def parameters_from_hints(function: Function, name: str, *, strict: bool, method
     return _build_parameters(parameters, hints, contexts, schema, documented.text, name)
 
 
-def parameters_from_schema(function: Function, tool: Tool, *, method: bool) -> FunctionParameters:
+def parameters_with_schema(function: Function, tool: Tool, *, method: bool) -> FunctionParameters:
     """Return the parameters of a function with a given schema. Type hints, if any, convert the arguments."""
     hints, parameters = _hints(function, tool.name), _signature(function, tool.name)[1 if method else 0 :]
     contexts = tuple(each.name for each in parameters if _is_context(hints.get(each.name)))

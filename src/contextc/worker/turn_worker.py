@@ -150,7 +150,7 @@ class RetryRules(NamedTuple):
         return max(wanted, min(self.longest_delay, self.first_delay * 2 ** (failures - 1)))
 
 
-class JobOwner:
+class WorkerTurnOwner:
     """The owner of the turns of one job."""
 
     def __init__(
@@ -360,7 +360,7 @@ class TurnWorker:
         try:
             if not await run_blocking(self._exists, job):
                 return
-            owner = JobOwner(self.store, job, self.options.rules, self._slots, lambda: self._is_stopping)
+            owner = WorkerTurnOwner(self.store, job, self.options.rules, self._slots, lambda: self._is_stopping)
             turn = executor.owned_by(owner).resume(job.conversation)
             await turn.wait()
         except StoreError as error:

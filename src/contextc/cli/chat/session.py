@@ -26,7 +26,7 @@ from contextc.app.agent_factory import (
     resolve_model,
     time_based_names,
 )
-from contextc.app.sanitize import sanitize
+from contextc.app.display_text import sanitize
 from contextc.cli.chat import ChatOptions
 from contextc.cli.chat.terminal import (
     JSONRenderer,

@@ -16,7 +16,7 @@ from rich.text import Text
 from contextc._json import JSONObject, encode, parse_object
 from contextc._worker_threads import run_blocking
 from contextc.app.approval_preview import preview_call
-from contextc.app.sanitize import sanitize
+from contextc.app.display_text import sanitize
 from contextc.cli.console import DEFAULT_WIDTH, escape_at_terminal, format_dollars, pluralize, to_one_line
 from contextc.events import (
     AnyEvent,

@@ -434,7 +434,7 @@ def check_max_tokens(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 
 @rule(23, fix=without_server_orphans)
-def check_server_results(request: ParsedRequest) -> Iterable[RuleFinding]:
+def check_no_server_orphans(request: ParsedRequest) -> Iterable[RuleFinding]:
     parts = [part for message in request.messages if message.role == "assistant" for part in message.parts]
     orphans = {id(wire) for wire in find_server_orphans([part.wire for part in parts])}
     for each in parts:

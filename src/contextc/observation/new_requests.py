@@ -22,7 +22,7 @@ class _Position(NamedTuple):
     last: dict[int, int]
 
 
-class RecordedRequests:
+class NewRequestReader:
     """The requests that are recorded after this was created."""
 
     def __init__(self, store: Store) -> None:
