@@ -1,8 +1,6 @@
 """`contextc chat` with one question: stored data, exit code and terminal output."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +13,7 @@ from tests.cli.chat_terminal import home, recorded, refuses
 from tests.cli.conftest import Run
 from tests.cli.test_chat import chat, stored
 from tests.executor.scripted_provider import says
+from tests.forked_commands import run_contextc
 
 GROQ = '[providers.groq]\nurl = "http://127.0.0.1:1/v1"\nkey = "GROQ_API_KEY"\nwindow = 16_000\n'
 
@@ -170,14 +169,7 @@ def test_the_lines_of_explain_add_up_to_what_the_messages_take(tmp_path: Path) -
 
 def test_a_model_that_is_not_configured_is_reported_on_standard_error(tmp_path: Path) -> None:
     """In a terminal too: it is no part of the conversation."""
-    asked = subprocess.run(
-        [sys.executable, "-m", "contextc", "chat", "--store", "sqlite:///chat.db", "hi"],
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        cwd=tmp_path,
-        env=home(tmp_path, CONTEXTC_LOCAL_MODEL=str(tmp_path / "none.gguf")),
-        check=False,
-    )
+    environment = home(tmp_path, CONTEXTC_LOCAL_MODEL=str(tmp_path / "none.gguf"))
+    asked = run_contextc("chat", "--store", "sqlite:///chat.db", "hi", cwd=tmp_path, env=environment)
     (line,) = [line for line in asked.stderr.splitlines() if "No model is configured" in line]
     assert len(line) < 130

@@ -1,8 +1,6 @@
 """Turns over HTTP: start, watch, cancel, steer, approve, resume."""
 
 import json
-import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +19,7 @@ from contextc.web.application import create_application
 from contextc.web.turn_manager import ApprovalView
 from tests.cli.chat_terminal import home, recorded, refuses
 from tests.executor.scripted_provider import Say, says
+from tests.forked_commands import CommandProcess
 from tests.web.conftest import Served
 from tests.web.sse_reader import kinds, listening, read_events, until
 
@@ -289,10 +288,8 @@ def test_a_provider_that_fails_ends_the_turn_and_the_next_one_continues(server: 
 def test_a_turn_of_a_killed_process_is_resumed(server: Served, tmp_path: Path) -> None:
     """Guarantee 3.6: what a dead process left is put right, and its turn goes on."""
     slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
-    program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
-    with subprocess.Popen(
-        [*program, "--store", server.address], env=home(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as process:
+    command = ["chat", "Hello", "--conversation", "demo", "--model", slow, "--store", server.address]
+    with CommandProcess(*command, cwd=tmp_path, env=home(tmp_path)) as process:
         with cc.open_store(server.address) as store:
             deadline = time.monotonic() + 60
             while not has_reply(store) and time.monotonic() < deadline:
@@ -314,16 +311,11 @@ def test_the_turn_of_a_killed_process_ends_for_all_watchers(server: Served, tmp_
     message.
     """
     slow = slowly(tmp_path, says(*[f"{n} " for n in range(2_000)]))
-    program = [sys.executable, "-m", "contextc", "chat", "Hello", "--conversation", "demo", "--model", slow]
+    command = ["chat", "Hello", "--conversation", "demo", "--model", slow, "--store", server.address]
     with cc.open_store(server.address) as store:
         store.begin("demo")
     with listening(f"{server.url}/api/conversations/demo/events?vocabulary=contextc") as stream:
-        with subprocess.Popen(
-            [*program, "--store", server.address],
-            env=home(tmp_path),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        ) as process:
+        with CommandProcess(*command, cwd=tmp_path, env=home(tmp_path)) as process:
             until(stream, lambda frame: frame.event == "text-delta" and "1 " in frame.json["text"])
             process.kill()
         until(stream, lambda frame: frame.event == "interrupted")
