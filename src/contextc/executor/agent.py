@@ -7,8 +7,9 @@ there for all that needs a turn's handle, such as steering.
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from datetime import datetime
 from functools import partial
 from secrets import token_hex
@@ -21,13 +22,13 @@ from msgspec import Struct
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc._worker_threads import run_blocking
 from contextc.compiler.compaction import CompactionResult
-from contextc.compiler.compiler import as_provider
 from contextc.errors import InvalidInput, InvalidOutput, InvalidSetting
 from contextc.events import AnyEvent, TextDelta, TurnStart
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (
     AgentOptions,
     ContextSource,
+    ModelArgument,
     TurnInput,
 )
 from contextc.executor.agent_executor import AgentExecutor
@@ -36,6 +37,7 @@ from contextc.executor.turn_store import TurnResult, add_usage
 from contextc.messages import Message, Usage, system
 from contextc.prompts import PromptBuilder, PromptFragment
 from contextc.providers import Provider
+from contextc.providers.client import Endpoint
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
 from contextc.store import Store, open_store
 from contextc.store.message_log import DEFAULT_AGENT, check_name
@@ -408,12 +410,12 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     approval runs. All other options are those of `AgentExecutor`.
     """
 
-    __slots__ = ("__weakref__", "_output", "_owns_store", "executor")
+    __slots__ = ("__weakref__", "_executor", "_make_executor", "_output", "_owns_store")
 
     @overload
     def __init__(
         self: "Agent[str]",
-        model: Provider | str,
+        model: ModelArgument,
         *,
         tools: Iterable[ToolLike | NativeTool] | ToolLike | None = ...,
         instructions: Instructions | None = ...,
@@ -427,7 +429,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     @overload
     def __init__(
         self,
-        model: Provider | str,
+        model: ModelArgument,
         *,
         tools: Iterable[ToolLike | NativeTool] | ToolLike | None = ...,
         instructions: Instructions | None = ...,
@@ -440,7 +442,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
 
     def __init__(
         self,
-        model: Provider | str,
+        model: ModelArgument,
         *,
         tools: Iterable[ToolLike | NativeTool] | ToolLike | None = (),
         instructions: Instructions | None = None,
@@ -452,28 +454,74 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     ) -> None:
         _check_options(options)
         fragments = _instruction_fragments(instructions)
-        provider = as_provider(model)
         functions, native = agent_config.split_tools(tools)
-        all_tools = (*functions.values(), *native)
         self._output = output_type_of(output_type)
-        if self._output is not None:
-            fragments, options = _with_output(provider, bool(all_tools), self._output, fragments, options)
+        self._make_executor = partial(
+            self._executor_of,
+            tools=(*functions.values(), *native),
+            fragments=fragments,
+            triggers=tuple(default_triggers() if triggers is None else triggers),
+            name=name,
+            options=cast(AgentOptions, {key: value for key, value in options.items() if key != "endpoint"}),
+        )
         self._owns_store = not isinstance(store, AnyStore)
         opened = store if isinstance(store, AnyStore) else open_store("memory:" if store is None else store)
         try:
-            self.executor = AgentExecutor(
-                opened,
-                provider,
-                tools=all_tools,
-                triggers=default_triggers() if triggers is None else triggers,
-                agent=name,
-                fragments=fragments,
-                **options,
-            )
+            self._executor = self._make_executor(opened, *agent_config.split_model(model, options.get("endpoint")))
         except BaseException:
             if self._owns_store:
                 opened.close()
             raise
+
+    def _executor_of(
+        self,
+        store: Store,
+        provider: Provider,
+        endpoint: Endpoint | None,
+        *,
+        tools: tuple[ToolLike | NativeTool, ...],
+        fragments: list[PromptFragment],
+        triggers: tuple[Trigger, ...],
+        name: str,
+        options: AgentOptions,
+    ) -> AgentExecutor:
+        if self._output is not None:
+            fragments, options = _with_output(provider, bool(tools), self._output, fragments, options)
+        return AgentExecutor(
+            store,
+            provider,
+            tools=tools,
+            triggers=triggers,
+            agent=name,
+            fragments=fragments,
+            endpoint=endpoint,
+            **options,
+        )
+
+    @property
+    def executor(self) -> AgentExecutor:
+        """The executor that runs the turns."""
+        return _overrides.get().get(self, self._executor)
+
+    @contextmanager
+    def override(
+        self, model: ModelArgument, *, store: Store | str | os.PathLike[str] | None = None
+    ) -> Iterator[AgentExecutor]:
+        """Let the agent answer with another model, and in another store, until the block is left: in a test, with a
+        `contextc.testing.FakeModel`. Code that runs in other tasks and threads at the same time is not affected.
+        """
+        owned = None if store is None or isinstance(store, AnyStore) else open_store(store)
+        opened = owned or (store if isinstance(store, AnyStore) else self.store)
+        try:
+            made = self._make_executor(opened, *agent_config.split_model(model, None))
+            token = _overrides.set({**_overrides.get(), self: made})
+            try:
+                yield made
+            finally:
+                _overrides.reset(token)
+        finally:
+            if owned is not None:
+                owned.close()
 
     @property
     def store(self) -> Store:
@@ -585,6 +633,10 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             return result
         finally:
             await self.executor.close()
+
+
+_overrides: ContextVar[Mapping[Agent[Any], AgentExecutor]] = ContextVar("contextc.overrides", default={})  # noqa: B039
+"""The executors that agents have in place of their own, in the blocks of `Agent.override`."""
 
 
 def _is_loop_running() -> bool:

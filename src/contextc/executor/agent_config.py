@@ -22,7 +22,7 @@ from msgspec.structs import replace as replace_fields
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
 from contextc.compiler.compaction import check_instructions, check_summarizer, takes_instructions
-from contextc.compiler.compiler import AgentArguments
+from contextc.compiler.compiler import AgentArguments, as_provider
 from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
@@ -223,6 +223,8 @@ class AgentConfig:
         return {**self.compile_arguments, "context": found}
 
 
+ModelArgument: TypeAlias = Provider | str | Endpoint
+"""A model: its name, its provider, or a client that is made for one, such as a fake model of a test."""
 TurnInput: TypeAlias = str | Message | Sequence[str | Message] | None
 INPUT_ROLES = ("user", "system")
 
@@ -326,6 +328,19 @@ def keyword_names(kind: type[object]) -> list[str]:
     """Return the names of the parameters of a class that are passed by name."""
     parameters = inspect.signature(kind).parameters.values()
     return [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+
+
+def split_model(model: object, client: Endpoint | None) -> tuple[Provider, Endpoint | None]:
+    """Return the provider of a model, and its client: the given one, or the model itself if it is a client."""
+    if not isinstance(model, Endpoint):
+        return as_provider(model), client
+    if model.answers_for is None or client is not None:
+        problem = "it names no provider" if model.answers_for is None else "endpoint= names another one"
+        raise InvalidSetting(
+            f"model: a client cannot be used as a model here: {problem}",
+            fix='Pass the name of a model, such as "anthropic:claude-opus-5-5", and the client as endpoint=….',
+        )
+    return model.answers_for, model
 
 
 def split_tools(tools: object) -> tuple[dict[str, FunctionTool], list[NativeTool]]:

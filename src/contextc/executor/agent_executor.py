@@ -33,6 +33,7 @@ from contextc.executor.agent_config import (
     Approve,
     ClientCache,
     ContextSource,
+    ModelArgument,
     ShouldContinue,
     Suspend,
     TurnInput,
@@ -84,7 +85,7 @@ class AgentExecutor(agent_config.FixedOptions):
     def __init__(
         self,
         store: Store,
-        provider: Provider | str,
+        provider: ModelArgument,
         *,
         tools: Iterable[ToolLike | NativeTool] | ToolLike | None = (),
         triggers: Iterable[Trigger] | None = (),
@@ -94,11 +95,12 @@ class AgentExecutor(agent_config.FixedOptions):
         **options: Unpack[AgentOptions],
     ) -> None:
         compiler_options, given = agent_config.split_options(AgentExecutor, options)
-        settings, output, endpoint = options.get("settings"), options.get("output"), options.get("endpoint")
+        settings, output = options.get("settings"), options.get("output")
+        agent_config.check_client(options.get("endpoint"))
+        provider, endpoint = agent_config.split_model(provider, options.get("endpoint"))
         if compiler_options.get("fetch", True) is True:
             compiler_options["fetch"] = "always"
         compiler = MessageCompiler(store, provider, **compiler_options)
-        provider = compiler.provider
         check_compile_arguments(
             agent=agent,
             system_prompt=system_prompt,
@@ -111,7 +113,6 @@ class AgentExecutor(agent_config.FixedOptions):
         )
         functions, native = agent_config.split_tools(tools)
         checked = check_triggers(triggers if triggers is not None else ())
-        agent_config.check_client(endpoint)
         prose = {} if functions or native or provider.model.tools else provider.prose_settings
         self.config = AgentConfig(
             store=store,

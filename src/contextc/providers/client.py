@@ -101,6 +101,9 @@ class ProviderCall(Struct, frozen=True, kw_only=True):
 class Endpoint(ABC):
     """Client of one provider."""
 
+    answers_for: Provider | None = None
+    """The provider whose requests it takes, if it is made for one. An agent can have such a client as its model."""
+
     @abstractmethod
     def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
         """Yield the API's events as JSON objects. Without streaming, the complete reply is the only event.
