@@ -202,8 +202,11 @@ STORE_SLOTS, CALLBACK_SLOTS, REQUEST_SLOTS = (
 
 
 async def run_blocking(work: Callable[[Unpack[Args]], T], *given: *Args, slots: ConcurrencyLimit = STORE_SLOTS) -> T:
-    """Run blocking work on a thread. A cancellation that arrives meanwhile is raised when the work is done."""
-    job = _Job(lambda: work(*given), slots)
+    """Run blocking work on a thread, with the context variables of the caller. A cancellation that arrives meanwhile is
+    raised when the work is done.
+    """
+    context = contextvars.copy_context()
+    job = _Job(lambda: context.run(work, *given), slots)
     slots.acquire(job.start)
     cancelled: asyncio.CancelledError | None = None
     while not job.done:

@@ -399,7 +399,10 @@ class InvalidOutput(ContextcError):
 
     def __init__(self, conversation: str, problem: str, *, finish: str, text: str) -> None:
         self.conversation, self.finish, self.text = conversation, finish, text
-        super().__init__(f"Conversation {conversation!r}: {problem}", fix="Use `text`, or a simpler output_type.")
+        fix, case = "Use `text`, or a simpler output_type.", ""
+        if finish not in ("stop", "length"):
+            fix, case = "The run ended before an answer: check `finish`, and raise the limit that ended it.", "limit"
+        super().__init__(f"Conversation {conversation!r}: {problem}", fix=fix, case=case)
 
 
 class InternalError(ContextcError):

@@ -176,7 +176,7 @@ def _result_content(value: object) -> str | tuple[Text | Media, ...]:
 def _as_json(value: object) -> str:
     """Return a value as JSON text. NaN, bytes and deep nesting are rejected, as in all JSON here."""
     try:
-        plain = msgspec.to_builtins(value, str_keys=True, builtin_types=(bytes, Part))
+        plain = msgspec.to_builtins(value, str_keys=True, builtin_types=(bytes, Part), enc_hook=_plain_value)
         problem = find_json_problem(_lists(plain), "content")
         text = "" if problem else encode(fix_surrogates_in_json(plain)).decode()
     except Exception as error:  # attributes of an object may raise anything
@@ -190,6 +190,13 @@ def _as_json(value: object) -> str:
         way_out = " Pass bytes as a list of parts: [Media(…)]." if "bytes" in problem[1] else ""
         raise InvalidMessage(problem[1] + way_out, field=problem[0])
     return text
+
+
+def _plain_value(value: object) -> object:
+    """Return a value that msgspec does not know as one that it does: a model of pydantic as an object."""
+    if callable(dump := getattr(value, "model_dump", None)):
+        return dump(mode="json")
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def _lists(value: JSON) -> JSON:
@@ -278,9 +285,9 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
         )
 
     @property
-    def at(self) -> datetime:
-        """The time of the append. `time` is the same as a Unix timestamp in milliseconds."""
-        return datetime.fromtimestamp(self.time / 1000, UTC)
+    def at(self) -> datetime | None:
+        """The time of the append; None if it was not appended. `time` is the same as Unix milliseconds."""
+        return datetime.fromtimestamp(self.time / 1000, UTC) if self.time else None
 
 
 def canonical_content(message: Message) -> bytes:

@@ -11,8 +11,9 @@ from msgspec import Meta, Struct, defstruct
 import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.errors import InvalidOutput, InvalidSetting
-from contextc.executor.agent import NoStrictForm, OutputType, strict_form
+from contextc.executor.agent import OutputType
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_facts
+from contextc.tools.parameters import NoPlainForm, plain_schema
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, says
 from tests.fake_vendors import KEY, FakeVendors, Reply
 from tests.fake_vendors import Scripted as VendorScript
@@ -340,8 +341,8 @@ class Anything(pydantic.BaseModel):
 @pytest.mark.parametrize("model", [Node, Anything])
 def test_a_schema_without_a_strict_form_is_part_of_the_instructions(model: type[pydantic.BaseModel]) -> None:
     """Guarantee 20.2: providers would refuse it."""
-    with pytest.raises(NoStrictForm):
-        strict_form(model.model_json_schema())
+    with pytest.raises(NoPlainForm):
+        plain_schema(model.model_json_schema(), strict=True)
     assert OutputType(model).strict_schema is None
     provider = Scripted(says('{"children": [], "value": 1}'))
     assert isinstance(cc.Agent(SONNET, output_type=model, endpoint=provider).run_sync("hi").output, model)
@@ -355,7 +356,7 @@ def test_strict_schemas_of_pydantic_have_no_references() -> None:
     assert schema is not None
     stop = schema["properties"]["stops"]["items"]
     assert stop["required"] == ["name", "minutes"]
-    assert stop["properties"]["minutes"] == {"type": "integer", "description": "default: 5. minimum: 1."}
+    assert stop["properties"]["minutes"] == {"type": "integer", "description": "minimum: 1. default: 5."}
     assert stop["properties"]["name"]["description"] == "The name of the stop."
     assert schema["additionalProperties"] is stop["additionalProperties"] is False
     assert b"$ref" not in encode(schema)

@@ -44,14 +44,14 @@ from contextc.store.message_log import DEFAULT_AGENT, check_name
 from contextc.store.store import Store as AnyStore
 from contextc.tools import ToolLike
 from contextc.tools.definitions import NativeTool
-from contextc.tools.parameters import decode_hook, type_schema
+from contextc.tools.parameters import decode_hook, pydantic_adapter, type_schema, validation_text
 from contextc.triggers import Trigger, default_triggers
 
 # ── the type of the result ────────────────────────────────────────────────────────────────────────────────────────────
 # The type of an agent's answers: its JSON schema, and the conversion of an answer into a value of the type.
 #
 # A type is a msgspec Struct, a dataclass, a TypedDict, a pydantic model, or anything else that a JSON schema can
-# describe, such as `list[str]`. pydantic is not imported: its models have the methods for both.
+# describe, such as `list[str]`.
 #
 # Providers enforce a schema only in a strict form: an object at the top, every property required, and no open object.
 # A type that is not an object is wrapped in one. A type without a strict form has only a schema for the instructions.
@@ -62,18 +62,8 @@ PLACE = "output_type"
 WRAPPED_FIELD = "value"
 CODE_BLOCK = re.compile(r"```[\w-]*+[^\S\n]*+\n(.*?)```", re.DOTALL)
 MAX_NAME_CHARACTERS = 64
-STRICT_KEYWORDS = ("type", "enum", "description")
-DESCRIBED_KEYWORDS = (
-    *("default", "format", "pattern", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "multipleOf"),
-    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
-)
-"""Keywords that strict schemas do not have. They are part of the description, and are checked in the answer."""
 JSON_ERRORS = (msgspec.MsgspecError, ValueError, RecursionError)
 INSTRUCTIONS = "Your final answer must be one JSON value that follows this JSON schema, without any other text:"
-
-
-class NoStrictForm(Exception):
-    """The schema has no strict form: it has an open object, a recursive type, or a keyword without equivalent."""
 
 
 class OutputType(Generic[T]):
@@ -81,8 +71,8 @@ class OutputType(Generic[T]):
 
     def __init__(self, kind: type[T]) -> None:
         self.kind = kind
-        self.is_pydantic = is_pydantic_model(kind)
-        schema, strict = _pydantic_schemas(kind) if self.is_pydantic else _schemas(kind)
+        self._adapter = pydantic_adapter(kind, PLACE)
+        schema, strict = _schemas(kind)
         self.is_wrapped = schema.get("type") != "object"
         self.schema = _wrap(schema) if self.is_wrapped else schema
         self.strict_schema = _wrap(strict) if self.is_wrapped and strict is not None else strict
@@ -104,11 +94,11 @@ class OutputType(Generic[T]):
         if self.is_wrapped and isinstance(value, dict) and [*cast(JSONObject, value)] == [WRAPPED_FIELD]:
             value = cast(JSONObject, value)[WRAPPED_FIELD]
         try:
-            if self.is_pydantic:
-                return cast(Any, self.kind).model_validate_json(encode(value))
+            if self._adapter is not None:
+                return self._adapter.validate_json(encode(value))
             return msgspec.convert(value, self.kind, dec_hook=decode_hook, str_keys=True)
         except (TypeError, *JSON_ERRORS) as error:  # a type may have checks of its own
-            raise ValueError(_error_text(error)) from error
+            raise ValueError(validation_text(error)) from error
 
 
 def output_type_of(kind: type[T] | None) -> OutputType[T] | None:
@@ -121,30 +111,16 @@ def output_type_of(kind: type[T] | None) -> OutputType[T] | None:
         raise InvalidSetting(error.problem, fix=error.fix) from error
 
 
-def is_pydantic_model(kind: object) -> bool:
-    """Return True for a class with the methods of pydantic's models."""
-    names = ("model_json_schema", "model_validate_json")
-    return isinstance(kind, type) and all(callable(getattr(kind, name, None)) for name in names)
-
-
-def strict_form(schema: JSONObject) -> JSONObject:
-    """Return a schema of pydantic in strict form, without references. Raise `NoStrictForm` if it has none."""
-    return _strict(schema, cast(Mapping[str, JSONObject], schema.get("$defs", {})), ())
-
-
 def _schemas(kind: object) -> tuple[JSONObject, JSONObject | None]:
-    schema = type_schema(kind, strict=False, place=PLACE)
+    try:
+        schema = type_schema(kind, strict=False, place=PLACE)
+    except InvalidInput:
+        if (adapter := pydantic_adapter(kind, PLACE)) is None:
+            raise
+        return cast(JSONObject, adapter.json_schema()), None  # such as a recursive model: for the instructions alone
     try:
         return schema, type_schema(kind, strict=True, place=PLACE)
     except InvalidInput:  # an open type
-        return schema, None
-
-
-def _pydantic_schemas(kind: object) -> tuple[JSONObject, JSONObject | None]:
-    schema = cast(JSONObject, cast(Any, kind).model_json_schema())
-    try:
-        return schema, strict_form(schema)
-    except NoStrictForm:
         return schema, None
 
 
@@ -171,45 +147,6 @@ def _read_json(text: str) -> JSON:
         except JSON_ERRORS as error:
             errors.append(error)
     raise ValueError(f"it is not JSON: {errors[0]}") from errors[0]
-
-
-def _error_text(error: Exception) -> str:
-    """Return the text of a validation error, of pydantic without the links to its pages."""
-    found = getattr(error, "errors", None)
-    if not callable(found):
-        return str(error)
-    listed = cast(list[dict[str, Any]], found())
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the value'}: {each['msg']}" for each in listed)
-
-
-def _strict(schema: JSONObject, definitions: Mapping[str, JSONObject], inside: tuple[str, ...]) -> JSONObject:
-    if "$ref" in schema:
-        name = cast(str, schema["$ref"]).rpartition("/")[2]
-        if name in inside or name not in definitions:
-            raise NoStrictForm(name)
-        found = _strict(definitions[name], definitions, (*inside, name))
-        return {**found, "description": schema["description"]} if "description" in schema else found
-    if "allOf" in schema or "prefixItems" in schema:
-        raise NoStrictForm("allOf or prefixItems")
-    found: JSONObject = {name: schema[name] for name in STRICT_KEYWORDS if name in schema}
-    if "const" in schema:
-        found["enum"] = [schema["const"]]
-    if arms := schema.get("anyOf") or schema.get("oneOf"):
-        found["anyOf"] = [_strict(arm, definitions, inside) for arm in cast(list[JSONObject], arms)]
-    if found.get("type") == "array":
-        found["items"] = _strict(cast(JSONObject, schema.get("items", {})), definitions, inside)
-    if found.get("type") == "object":
-        properties = cast(Mapping[str, JSONObject], schema.get("properties", {}))
-        if not properties or schema.get("additionalProperties"):
-            raise NoStrictForm("an open object")
-        found["properties"] = {name: _strict(each, definitions, inside) for name, each in properties.items()}
-        found |= {"required": [*properties], "additionalProperties": False}
-    if not {"type", "enum", "anyOf"} & found.keys():
-        raise NoStrictForm("any value")
-    notes = [f"{name}: {encode(schema[name]).decode()}." for name in DESCRIBED_KEYWORDS if name in schema]
-    if text := " ".join([*filter(None, [schema.get("description")]), *notes]):
-        found["description"] = text
-    return found
 
 
 # ── a run and its result ──────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,8 +10,9 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import is_dataclass
 from pathlib import PurePath
-from typing import Annotated, Any, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeAlias, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType
@@ -68,7 +69,8 @@ class SchemaField(Struct, frozen=True, kw_only=True):
     """One property of an object: a parameter of a function, or a field of a class."""
 
     name: str
-    kind: kinds.Type
+    kind: kinds.Type | JSONObject
+    """Its type; of a type that pydantic reads, the schema."""
     description: str = ""
     required: bool = True
     default: object = UNSET
@@ -96,6 +98,13 @@ def accepts_none(kind: kinds.Type) -> bool:
             return False
 
 
+def _takes_none(hint: object) -> bool:
+    arms = get_args(hint)
+    if get_origin(hint) is Annotated:
+        return _takes_none(arms[0])
+    return hint is None or hint is Any or type(None) in arms
+
+
 def annotation_text(hint: object) -> str:
     """Return the description in `Annotated[str, "description"]`, also in a member of a union."""
     if get_origin(hint) is Annotated:
@@ -118,6 +127,8 @@ def object_schema(fields: Iterable[SchemaField], *, strict: bool, place: str) ->
 
 def type_schema(hint: object, *, strict: bool, place: str) -> JSONObject:
     """Return the schema of a type."""
+    if (adapter := pydantic_adapter(hint, place)) is not None:
+        return _SchemaWriter(strict).of_pydantic(adapter.json_schema(), place)
     return _SchemaWriter(strict).write(msgspec_type(hint, place), place, ())
 
 
@@ -125,6 +136,136 @@ SUPPORTED_TYPES = (
     "Use str, int, float, bool, None, Literal, Enum, list, dict, tuple, a dataclass, a TypedDict or a msgspec Struct, "
     "or unions of them."
 )
+
+
+# ── types of pydantic ─────────────────────────────────────────────────────────────────────────────────────────────────
+# Types that only pydantic can read: its models, its own types such as `HttpUrl`, types with its constraints
+# (`Annotated[int, Field(ge=0)]`), and everything that contains one. It is imported only where such a type is used. Its
+# schemas are rewritten with the keywords that every provider accepts.
+
+
+PYDANTIC_PACKAGES = ("pydantic", "pydantic_core", "annotated_types")
+PLAIN_KEYWORDS = ("type", "enum", "description")
+DESCRIBED_KEYWORDS = (
+    *("format", "pattern", "minLength", "maxLength", "minItems", "maxItems", "uniqueItems", "multipleOf"),
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+)
+"""Keywords that not every provider accepts. They are part of the description, and are checked when a value is read."""
+
+
+class NoPlainForm(Exception):
+    """A schema of pydantic has a recursive type, a keyword without equivalent, or an open object in strict form."""
+
+
+def pydantic_adapter(hint: object, place: str) -> Any | None:
+    """Return pydantic's `TypeAdapter` of a type that only pydantic can read; None for other types."""
+    if not _needs_pydantic(hint, ()):
+        return None
+    try:
+        from pydantic import TypeAdapter
+    except ImportError as error:
+        raise InvalidInput(
+            f"{place}: {hint} has constraints of pydantic", fix="Install it: pip install pydantic"
+        ) from error
+    try:
+        adapter = TypeAdapter(cast(Any, hint))
+        adapter.json_schema()
+    except Exception as error:  # a class of the user takes part
+        problem = str(error).partition("\n")[0].rstrip(".")  # the rest is a link
+        raise InvalidInput(f"{place}: pydantic cannot describe the type: {problem}", fix=SUPPORTED_TYPES) from error
+    return adapter
+
+
+def _needs_pydantic(hint: object, inside: tuple[object, ...]) -> bool:
+    if hint in inside:
+        return False
+    if get_origin(hint) is Annotated:
+        inner, *notes = get_args(hint)
+        return any(_is_of_pydantic(type(note)) for note in notes) or _needs_pydantic(inner, inside)
+    if isinstance(hint, type) and (_is_of_pydantic(hint) or hasattr(hint, "__pydantic_core_schema__")):
+        return True
+    if isinstance(hint, type) and (is_dataclass(hint) or is_typeddict(hint)):
+        try:
+            fields = get_type_hints(hint, include_extras=True)
+        except NameError:  # reported where the schema is written
+            return False
+        return any([_needs_pydantic(each, (*inside, hint)) for each in fields.values()])
+    return any([_needs_pydantic(each, inside) for each in get_args(hint)])
+
+
+def _is_of_pydantic(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] in PYDANTIC_PACKAGES
+
+
+def plain_schema(schema: JSONObject, *, strict: bool) -> JSONObject:
+    """Return a schema of pydantic with the keywords that every provider accepts, and without references."""
+    return _plain(schema, cast(Mapping[str, JSONObject], schema.get("$defs", {})), (), strict)
+
+
+def _plain(
+    schema: JSONObject, definitions: Mapping[str, JSONObject], inside: tuple[str, ...], strict: bool
+) -> JSONObject:
+    if "$ref" in schema:
+        name = cast(str, schema["$ref"]).rpartition("/")[2]
+        if name in inside or name not in definitions:
+            raise NoPlainForm(f"{name} is recursive, and not every provider accepts such a schema")
+        found = _plain(definitions[name], definitions, (*inside, name), strict)
+        return {**found, **{key: schema[key] for key in ("description", "default") if key in schema and not strict}}
+    arms = cast(list[JSONObject], schema.get("allOf", ()))
+    if len(arms) == 1:
+        return _plain(
+            {**arms[0], **{key: value for key, value in schema.items() if key != "allOf"}}, definitions, inside, strict
+        )
+    if arms or (strict and "prefixItems" in schema):
+        raise NoPlainForm("the type has no simple JSON schema")
+    found: JSONObject = {name: schema[name] for name in PLAIN_KEYWORDS if name in schema}
+    notes = [f"{name}: {encode(schema[name]).decode()}." for name in DESCRIBED_KEYWORDS if name in schema]
+    if "const" in schema:
+        found |= _enum_schema([schema["const"]])
+    if arms := cast(list[JSONObject], schema.get("anyOf") or schema.get("oneOf") or ()):
+        found["anyOf"] = [_plain(arm, definitions, inside, strict) for arm in arms]
+    if found.get("type") == "array":
+        several = cast(list[JSONObject], schema.get("prefixItems", ()))
+        items = [_plain(item, definitions, inside, strict) for item in several]
+        distinct = [item for at, item in enumerate(items) if item not in items[:at]]
+        rest = cast(JSONObject, schema.get("items", {}))
+        found["items"] = _union_schema(distinct) if distinct else _plain(rest, definitions, inside, strict)
+    if found.get("type") == "object":
+        found |= _plain_object(schema, definitions, inside, strict)
+    if strict and not {"type", "enum", "anyOf"} & found.keys():
+        raise NoPlainForm("strict does not allow open types, such as Any or dict")
+    if "default" in schema:
+        if strict:
+            notes.append(f"default: {encode(schema['default']).decode()}.")
+        elif schema["default"] is not None:
+            found["default"] = schema["default"]
+    if text := " ".join([*filter(None, [cast(str, schema.get("description", ""))]), *notes]):
+        found["description"] = text
+    return found
+
+
+def _plain_object(
+    schema: JSONObject, definitions: Mapping[str, JSONObject], inside: tuple[str, ...], strict: bool
+) -> JSONObject:
+    given = cast(Mapping[str, JSONObject], schema.get("properties", {}))
+    others = schema.get("additionalProperties", not given)
+    if strict and (others or not given):
+        raise NoPlainForm("strict does not allow open types, such as Any or dict")
+    properties = {name: _plain(each, definitions, inside, strict) for name, each in given.items()}
+    required = [*given] if strict else [*cast(list[str], schema.get("required", ()))]
+    found: JSONObject = {"properties": properties, "required": required} if given else {}
+    if isinstance(others, dict):
+        return {**found, "additionalProperties": _plain(cast(JSONObject, others), definitions, inside, strict)}
+    return found if others else {**found, "additionalProperties": False}
+
+
+def validation_text(error: Exception) -> str:
+    """Return the text of a validation error, of pydantic without the links to its pages."""
+    found = getattr(error, "errors", None)
+    if not callable(found):
+        return str(error)
+    listed = cast(list[dict[str, Any]], found())
+    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the value'}: {each['msg']}" for each in listed)
 
 
 class _SchemaWriter:
@@ -146,15 +287,22 @@ class _SchemaWriter:
         return {**found, "additionalProperties": False}
 
     def property_of(self, field: SchemaField, place: str, inside: tuple[type, ...]) -> JSONObject:
-        schema = self.write(field.kind, place, inside)
+        kind = field.kind
+        schema = self.write(kind, place, inside) if isinstance(kind, kinds.Type) else self.of_pydantic(kind, place)
         if field.default is None and not self.strict:
             schema = _without_null(schema)
         default = _json_default(field.default)
-        description = field.description
+        description = "" if str(schema.get("description", "")).startswith(field.description) else field.description
         if default is not None and self.strict:
             description = f"{description} Default: {msgspec.json.encode(default).decode()}.".strip()
         schema = _with_description(schema, description)
         return schema if default is None or self.strict else {**schema, "default": default}
+
+    def of_pydantic(self, schema: JSONObject, place: str) -> JSONObject:
+        try:
+            return plain_schema(schema, strict=self.strict)
+        except NoPlainForm as error:
+            raise InvalidInput(f"{place}: {error}", fix="Define the fields in a class.") from error
 
     def write(self, kind: kinds.Type, place: str, inside: tuple[type, ...]) -> JSONObject:
         match kind:
@@ -386,6 +534,8 @@ class FunctionParameters(Struct, frozen=True, kw_only=True):
     not_nullable: frozenset[str]
     positional: tuple[inspect.Parameter, ...]
     context_parameters: tuple[str, ...]
+    adapters: Mapping[str, Any] = {}
+    """pydantic's adapters of the parameters that only pydantic can read."""
     has_keyword_rest: bool = False
 
     def read_arguments(self, arguments: JSONObject) -> dict[str, object]:
@@ -402,6 +552,11 @@ class FunctionParameters(Struct, frozen=True, kw_only=True):
         known = {name: value for name, value in given.items() if name in self.names}
         values = self._convert(known)
         found = {name: value for name in self.names if (value := getattr(values, name)) is not UNSET}
+        for name in self.adapters.keys() & found.keys():
+            try:
+                found[name] = self.adapters[name].validate_python(found[name])
+            except ValueError as error:
+                raise InvalidInput(f"`{name}`: {validation_text(error)}.") from error
         return {**found, **{name: value for name, value in given.items() if name not in self.names}}
 
     def call(self, function: Function, values: dict[str, object], context: ToolContext) -> object:
@@ -463,6 +618,9 @@ def _build_parameters(
     named = [each for each in parameters if each.kind not in starred]
     read = [each for each in named if each.name not in contexts]
     types = {each.name: hints.get(each.name, Any) for each in read}
+    found = {each: pydantic_adapter(hint, f"{name}.{each}") for each, hint in types.items()}
+    adapters = {each: adapter for each, adapter in found.items() if adapter is not None}
+    types |= {each: Any if _takes_none(types[each]) else cast(Any, object) for each in adapters}
     return FunctionParameters(
         schema=schema,
         description=description,
@@ -474,6 +632,7 @@ def _build_parameters(
         ),
         positional=tuple(each for each in named if each.kind is each.POSITIONAL_ONLY),
         context_parameters=contexts,
+        adapters=adapters,
         has_keyword_rest=any(each.kind is each.VAR_KEYWORD for each in parameters),
     )
 
@@ -488,9 +647,11 @@ def _argument_class(types: Mapping[str, object], name: str) -> type[Struct]:
 
 
 def _schema_field(each: inspect.Parameter, hint: object, documented: ParsedDocstring, name: str) -> SchemaField:
+    place = f"{name}.{each.name}"
+    adapter = pydantic_adapter(hint, place)
     return SchemaField(
         name=each.name,
-        kind=msgspec_type(hint, f"{name}.{each.name}"),
+        kind=msgspec_type(hint, place) if adapter is None else cast(JSONObject, adapter.json_schema()),
         description=annotation_text(hint) or documented.parameters.get(each.name, ""),
         required=each.default is each.empty,
         default=UNSET if each.default is each.empty else each.default,
