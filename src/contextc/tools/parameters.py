@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import is_dataclass
 from pathlib import PurePath
-from typing import Annotated, Any, TypeAlias, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import NODEFAULT, UNSET, Struct, UnsetType
@@ -184,7 +184,7 @@ def _needs_pydantic(hint: object, inside: tuple[object, ...]) -> bool:
         return any(_is_of_pydantic(type(note)) for note in notes) or _needs_pydantic(inner, inside)
     if isinstance(hint, type) and (_is_of_pydantic(hint) or hasattr(hint, "__pydantic_core_schema__")):
         return True
-    if isinstance(hint, type) and (is_dataclass(hint) or is_typeddict(hint)):
+    if isinstance(hint, type) and (is_dataclass(hint) or hasattr(hint, "__total__")):
         try:
             fields = get_type_hints(hint, include_extras=True)
         except NameError:  # reported where the schema is written
