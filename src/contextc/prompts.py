@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from inspect import iscoroutine
-from typing import Literal, Self, TypeAlias, cast, get_args
+from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 from msgspec import Struct
 
@@ -64,6 +64,8 @@ class PromptContext(Struct, frozen=True, kw_only=True):
     delegations: tuple[Delegation, ...] = ()
     agents: tuple[AgentCard, ...] = ()
     """All agents; may include the one whose prompt is rendered."""
+    deps: Any = None
+    """The dependencies of the run: what the program passed as `deps`."""
 
 
 Renderer: TypeAlias = Callable[[PromptContext], str | None]

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from inspect import Parameter, iscoroutine, iscoroutinefunction, signature
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal, TypeAlias, TypedDict, Unpack, cast, get_args
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
@@ -91,6 +91,8 @@ class TriggerContext(Struct, frozen=True, kw_only=True):
     seconds_limit: float | None = None
     todos: tuple[Todo, ...] = ()
     resources: Callable[[], ResourceUsage] = _no_resources
+    deps: Any = None
+    """The dependencies of the run: what the program passed as `deps`."""
 
 
 class TriggerMessage(Struct, frozen=True, kw_only=True):

@@ -202,15 +202,15 @@ class AgentRun(Generic[T]):
 
     def __init__(
         self,
-        store: Store,
+        executor: AgentExecutor,
         conversation: str,
         start: Callable[[], Turn],
         start_again: Callable[[Message], Turn],
         output: OutputType[T] | None,
         input_messages: int,
     ) -> None:
-        self.conversation = conversation
-        self._store, self._start, self._start_again = store, start, start_again
+        self.executor, self.conversation = executor, conversation
+        self._start, self._start_again = start, start_again
         self._output, self._input_messages = output, input_messages
         self._starts: list[TurnStart] = []
         self._result: AgentResult[T] | None = None
@@ -324,9 +324,9 @@ class AgentRun(Generic[T]):
         starts = [event for event in self._starts if event.turn in turns]
         if not starts:
             return ()
-        opening = {starts[0].seq - number for number in range(max(1, self._input_messages))}
-        opening |= {event.seq for event in starts}
-        found = self._store.load(self.conversation, after=max(0, min(opening) - 1))
+        opening = {starts[0].seq - number for number in range(self._input_messages)}
+        opening |= {event.seq for event in starts[1:]}
+        found = self.executor.store.load(self.conversation, after=max(0, min({*opening, starts[0].seq}) - 1))
         return tuple([message for message in found if message.seq in opening or message.turn in turns])
 
 
@@ -477,18 +477,25 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         conversation: str | None = None,
         wait: float = 0,
         context: ContextSource | None = None,
+        deps: object = None,
+        model: ModelArgument | None = None,
+        instructions: Instructions | None = None,
     ) -> AgentResult[T]:
         """Run a turn and return its result, for code without an event loop. `run` describes the arguments.
 
         A client of the provider is opened for the call, and closed after it. A summary that is being written in the
         background is waited for.
         """
-        if _is_loop_running():
-            raise InvalidInput(
-                "run_sync cannot be called while an event loop runs in this thread",
-                fix="Use `await agent.run(…)`, or `async for text in agent.stream(…)`.",
-            )
-        run = self.stream(input, conversation=conversation, wait=wait, context=context)
+        _check_no_loop("run_sync", "run")
+        run = self.stream(
+            input,
+            conversation=conversation,
+            wait=wait,
+            context=context,
+            deps=deps,
+            model=model,
+            instructions=instructions,
+        )
         return asyncio.run(self._run_and_close(run))
 
     async def run(
@@ -498,14 +505,29 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         conversation: str | None = None,
         wait: float = 0,
         context: ContextSource | None = None,
+        deps: object = None,
+        model: ModelArgument | None = None,
+        instructions: Instructions | None = None,
     ) -> AgentResult[T]:
         """Run a turn and return its result. Raises the error that ended it, if any. Cancelling it cancels the turn.
 
         Each run is a new conversation unless `conversation` names one, which is continued or created. `wait` is the
         number of seconds to wait while another turn of this agent is running there. `context` replaces the agent's
         prompt context for this run.
+
+        `deps` are what tools, fragments, triggers and `approve` find as `deps` of their context: a database, the user
+        who asks. They are never stored. `model` and `instructions` replace those of the agent for this run.
         """
-        async with self.stream(input, conversation=conversation, wait=wait, context=context) as run:
+        run = self.stream(
+            input,
+            conversation=conversation,
+            wait=wait,
+            context=context,
+            deps=deps,
+            model=model,
+            instructions=instructions,
+        )
+        async with run:
             return await run.result()
 
     def stream(
@@ -515,6 +537,9 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         conversation: str | None = None,
         wait: float = 0,
         context: ContextSource | None = None,
+        deps: object = None,
+        model: ModelArgument | None = None,
+        instructions: Instructions | None = None,
     ) -> AgentRun[T]:
         """Return a run that starts when it is read: its texts, its events, and its result. `run` has the arguments."""
         messages = agent_config.input_messages(input, self.name)
@@ -524,19 +549,31 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             )
         named = f"{datetime.now():%Y-%m-%d-%H%M%S}-{token_hex(4)}" if conversation is None else conversation
         agent_config.check_prompt_context(context)
-        start = partial(self.executor.start, named, wait=wait, context=context)
-        return self._make_run(named, partial(start, messages or None), start, len(messages))
+        executor = self._executor_for(model, instructions)
+        start = partial(executor.start, named, wait=wait, context=context, deps=deps)
+        return self._make_run(executor, named, partial(start, messages or None), start, len(messages))
 
     async def resume(
-        self, conversation: str, *, wait: float = 0, context: ContextSource | None = None
+        self, conversation: str, *, wait: float = 0, context: ContextSource | None = None, deps: object = None
     ) -> AgentResult[T]:
         """Continue a turn that waits for approval and has an answer, or whose process died, and return its result."""
-        resume, start = (
-            partial(call, conversation, wait=wait, context=context)
-            for call in (self.executor.resume, self.executor.start)
-        )
-        async with self._make_run(conversation, resume, start, 1) as run:
+        async with self._resumed_run(conversation, wait, context, deps) as run:
             return await run.result()
+
+    def resume_sync(
+        self, conversation: str, *, wait: float = 0, context: ContextSource | None = None, deps: object = None
+    ) -> AgentResult[T]:
+        """Do the same as `resume`, for code without an event loop."""
+        _check_no_loop("resume_sync", "resume")
+        return asyncio.run(self._run_and_close(self._resumed_run(conversation, wait, context, deps)))
+
+    def _resumed_run(self, conversation: str, wait: float, context: ContextSource | None, deps: object) -> AgentRun[T]:
+        executor = self.executor
+        resume, start = (
+            partial(call, conversation, wait=wait, context=context, deps=deps)
+            for call in (executor.resume, executor.start)
+        )
+        return self._make_run(executor, conversation, resume, start, 1)
 
     async def compact(self, conversation: str, *, instructions: str = "") -> CompactionResult | None:
         """Summarize old messages of a conversation now. `AgentExecutor.compact` describes it, and the executor also has
@@ -556,32 +593,52 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
+    def _executor_for(self, model: ModelArgument | None, instructions: Instructions | None) -> AgentExecutor:
+        """Return the executor of a run: another one if it has another model or other instructions."""
+        executor = self.executor
+        if model is None and instructions is None:
+            return executor
+        chosen = (executor.provider, executor.config.clients.given)
+        if model is not None:
+            chosen = agent_config.split_model(model, None)
+        if instructions is None:
+            return self._make_executor(executor.store, *chosen)
+        return self._make_executor(executor.store, *chosen, fragments=_instruction_fragments(instructions))
+
     def _make_run(
-        self, conversation: str, start: Callable[[], Turn], start_again: Callable[[Message], Turn], inputs: int
+        self,
+        executor: AgentExecutor,
+        conversation: str,
+        start: Callable[[], Turn],
+        start_again: Callable[[Message], Turn],
+        inputs: int,
     ) -> AgentRun[T]:
         check_name(conversation)
-        return AgentRun(self.store, conversation, start, start_again, self._output, inputs)
+        return AgentRun(executor, conversation, start, start_again, self._output, inputs)
 
     async def _run_and_close(self, run: AgentRun[T]) -> AgentResult[T]:
         try:
             async with run:
                 result = await run.result()
-            await self.executor.config.background.wait(run.conversation)  # what is paid for is stored
+            await run.executor.config.background.wait(run.conversation)  # what is paid for is stored
             return result
         finally:
-            await self.executor.close()
+            await run.executor.close()
 
 
 _overrides: ContextVar[Mapping[Agent[Any], AgentExecutor]] = ContextVar("contextc.overrides", default={})  # noqa: B039
 """The executors that agents have in place of their own, in the blocks of `Agent.override`."""
 
 
-def _is_loop_running() -> bool:
+def _check_no_loop(name: str, other: str) -> None:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return False
-    return True
+        return
+    raise InvalidInput(
+        f"{name} cannot be called while an event loop runs in this thread",
+        fix=f"Use `await agent.{other}(…)`, or `async for text in agent.stream(…)`.",
+    )
 
 
 def _check_options(options: Mapping[str, object]) -> None:

@@ -34,7 +34,7 @@ from contextc.store import Store
 from contextc.store.message_log import check_name
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import TurnRecord
-from contextc.tools import FunctionTool, ToolLike, tool, tools_by_name
+from contextc.tools import FunctionTool, ToolContext, ToolLike, tool, tools_by_name
 from contextc.tools.definitions import NativeTool, Tool
 from contextc.triggers import ResourceUsage, Trigger, read_resources
 
@@ -43,9 +43,12 @@ if TYPE_CHECKING:
 
 
 ApprovalAnswer: TypeAlias = bool | str | None
-Approve: TypeAlias = Callable[[ToolCall, FunctionTool], ApprovalAnswer | Awaitable[ApprovalAnswer]]
+Approve: TypeAlias = (
+    Callable[[ToolCall, FunctionTool], ApprovalAnswer | Awaitable[ApprovalAnswer]]
+    | Callable[[ToolCall, FunctionTool, ToolContext[Any]], ApprovalAnswer | Awaitable[ApprovalAnswer]]
+)
 """Callback before a tool with `approval` runs. True approves. A string declines with a reason, which the model gets if
-its provider supports that."""
+its provider supports that. With a third parameter it gets the context of the call, too."""
 Summarize: TypeAlias = (
     Callable[[Sequence[Message], str | None], str | Awaitable[str]]
     | Callable[[Sequence[Message], str | None, str], str | Awaitable[str]]
@@ -99,13 +102,13 @@ class ClientCache:
     """The clients of a provider: the given one, or one for each event loop."""
 
     def __init__(self, provider: Provider, store: Store, given: Endpoint | None) -> None:
-        self._provider, self._store, self._given = provider, store, given
+        self._provider, self._store, self.given = provider, store, given
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()
 
     def get(self) -> Endpoint:
         """Return the client for the running event loop."""
-        if self._given is not None:
-            return self._given
+        if self.given is not None:
+            return self.given
         loop = asyncio.get_running_loop()
         if loop not in self._clients:
             self._clients[loop] = endpoint(self._provider, store=self._store)
@@ -129,6 +132,7 @@ class AgentOptions(CompilerOptionArguments, total=False):
     output: int | None
     directory: str | None
     context: ContextSource | None
+    deps: Callable[[str], object] | None
     run: str | None
     limits: Limits | None
     approve: Approve | Suspend | None
@@ -161,6 +165,10 @@ class AgentConfig:
     background: "BackgroundSummaries"
     clients: ClientCache
     context: ContextSource | None = None
+    deps: Callable[[str], object] | None = None
+    """Returns the dependencies of a turn whose caller passes none, by the conversation's name."""
+    turn_deps: object = None
+    """The dependencies of the turns that have this configuration. They are never stored."""
     budget: int | None = None
     run: str | None = None
     directory: str = ""
@@ -188,6 +196,7 @@ class AgentConfig:
         check_callback("should_continue", self.should_continue, parameters=("reply", "results"), sync=True)
         check_callback("resources", self.resources, parameters=(), sync=True)
         check_prompt_context(self.context)
+        check_callback("deps", self.deps, parameters=("conversation",), sync=True)
         if self.run is not None and (not isinstance(self.run, str) or not self.run):
             raise InvalidSetting("run must be a non-empty string", got=self.run, fix="Name the run, or omit it.")
         check_seconds("lease_seconds", self.lease_seconds)
@@ -212,15 +221,21 @@ class AgentConfig:
     def arguments_for(self, conversation: str) -> AgentArguments:
         """Return the arguments of a `compile` call, with the prompt context that holds now."""
         context = self.context
-        if context is None or isinstance(context, PromptContext):
-            return {**self.compile_arguments, "context": context}
-        found = context(conversation)
+        found = context if context is None or isinstance(context, PromptContext) else context(conversation)
         if found is not None and not isinstance(found, PromptContext):
             raise InvalidSetting(
                 f"context: the function must return a cc.prompts.PromptContext or None, got {_type_name(found)}",
                 fix="Return cc.prompts.PromptContext(project=…), or None.",
             )
+        if self.turn_deps is not None:
+            found = replace_fields(found or PromptContext(), deps=self.turn_deps)
         return {**self.compile_arguments, "context": found}
+
+    def for_turn(self, conversation: str, deps: object) -> "AgentConfig":
+        """Return the configuration of a turn, with its dependencies: those given, or those that `deps` returns."""
+        if deps is None and self.deps is not None:
+            deps = self.deps(conversation)
+        return self if deps is None else replace(self, turn_deps=deps)
 
 
 ModelArgument: TypeAlias = Provider | str | Endpoint
@@ -414,7 +429,8 @@ def check_approve(approve: object) -> None:
     if approve is Suspend:
         raise InvalidSetting("approve must be callable or a Suspend, got the class", fix="Pass cc.executor.Suspend().")
     if not isinstance(approve, Suspend):
-        return check_callback("approve", approve, parameters=("call", "tool"))
+        parameters = ("call", "tool", "context") if callable(approve) and takes_context(approve) else ("call", "tool")
+        return check_callback("approve", approve, parameters=parameters)
     if approve.seconds is not None:
         check_seconds("approve: seconds", approve.seconds)
     if not isinstance(approve.default, bool | str):
@@ -422,6 +438,15 @@ def check_approve(approve: object) -> None:
             f"approve: default must be True, False or a reason, got {_type_name(approve.default)}",
             fix="Pass False to decline.",
         )
+
+
+def takes_context(approve: Callable[..., object]) -> bool:
+    """Return True if a callback for approvals takes a third argument, the context of the call."""
+    try:
+        inspect.signature(approve).bind("call", "tool", "context")
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def check_seconds(name: str, seconds: object) -> None:

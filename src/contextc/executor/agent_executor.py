@@ -226,42 +226,64 @@ class AgentExecutor(agent_config.FixedOptions):
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(
-        self, conversation: str, input: TurnInput = None, *, wait: float = 0, context: ContextSource | None = None
+        self,
+        conversation: str,
+        input: TurnInput = None,
+        *,
+        wait: float = 0,
+        context: ContextSource | None = None,
+        deps: object = None,
     ) -> AsyncGenerator[AnyEvent, None]:
         """Run a turn and yield its events. Leaving the loop early cancels the turn.
 
         Without input the turn takes the next queued input, or answers the last unanswered message. `wait` is the number
         of seconds to wait while another turn of this agent is running. `context` replaces the prompt context for this
-        turn, and for those that follow it because input was queued. An error that ends the turn is raised after the
-        last event. To start the next turn right after leaving early, close the generator first
+        turn, and for those that follow it because input was queued. `deps` are what tools, fragments, triggers and
+        `approve` find as `deps` of their context; they are never stored. An error that ends the turn is raised after
+        the last event. To start the next turn right after leaving early, close the generator first
         (`contextlib.aclosing`).
         """
-        return run_turn(lambda: self.start(conversation, input, wait=wait, context=context))
+        return run_turn(lambda: self.start(conversation, input, wait=wait, context=context, deps=deps))
 
     def start(
-        self, conversation: str, input: TurnInput = None, *, wait: float = 0, context: ContextSource | None = None
+        self,
+        conversation: str,
+        input: TurnInput = None,
+        *,
+        wait: float = 0,
+        context: ContextSource | None = None,
+        deps: object = None,
     ) -> Turn:
         """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result.
 
         If a turn of this agent waits for approval, the input is queued, and the `finish` of the result is `waiting`.
         """
         messages = agent_config.input_messages(input, self.config.agent)
-        return self._start_turn(conversation, messages, resume=False, wait=wait, context=context)
+        return self._start_turn(conversation, messages, resume=False, wait=wait, context=context, deps=deps)
 
-    def resume(self, conversation: str, *, wait: float = 0, context: ContextSource | None = None) -> Turn:
+    def resume(
+        self, conversation: str, *, wait: float = 0, context: ContextSource | None = None, deps: object = None
+    ) -> Turn:
         """Continue a turn whose process died, or that waits for approval and has an answer.
 
         While no approval is answered, the turn ends with the error `TurnWaits`. Without such a turn, behave as `start`
         without input.
         """
-        return self._start_turn(conversation, [], resume=True, wait=wait, context=context)
+        return self._start_turn(conversation, [], resume=True, wait=wait, context=context, deps=deps)
 
     def _start_turn(
-        self, conversation: str, given: list[Message], *, resume: bool, wait: float, context: ContextSource | None
+        self,
+        conversation: str,
+        given: list[Message],
+        *,
+        resume: bool,
+        wait: float,
+        context: ContextSource | None,
+        deps: object,
     ) -> Turn:
         agent_config.check_turn_arguments(conversation, wait)
         config = self.config if context is None else self._with_context(context).config
-        turn = Turn(config, conversation, given, resume=resume, wait=wait)
+        turn = Turn(config.for_turn(conversation, deps), conversation, given, resume=resume, wait=wait)
         self._turns.add(turn)
         return turn
 

@@ -10,10 +10,10 @@ If the turn is suspended for approvals, calls without an answer are left open, i
 import asyncio
 import inspect
 import secrets
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from time import monotonic
-from typing import cast
+from typing import Any, cast
 
 from contextc._credential_mask import get_logger
 from contextc._json import encode_canonical
@@ -21,7 +21,14 @@ from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, 
 from contextc.compiler.history import HISTORY_TOOL_NAMES
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalAnswered, ApprovalRequest, ToolProgress, ToolStart
-from contextc.executor.agent_config import AgentConfig, ApprovalAnswer, Approve, Suspend, is_client_tool
+from contextc.executor.agent_config import (
+    AgentConfig,
+    ApprovalAnswer,
+    Approve,
+    Suspend,
+    is_client_tool,
+    takes_context,
+)
 from contextc.executor.event_hub import watch
 from contextc.executor.limits import MAX_TOOL_CALLS
 from contextc.executor.turn_store import TurnStore
@@ -258,7 +265,16 @@ class ToolRunner:
             await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
         elif not any(call is each for each in self._announced):
             await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
-        context = ToolContext(
+        context = self._context_of(call)
+        self._running.add(call.id)
+        self.turn_store.running_calls.add(call.id)
+        try:
+            return await tool.run(call, context, timeout=self.config.limits.tool_seconds)
+        finally:
+            self._running.discard(call.id)
+
+    def _context_of(self, call: ToolCall) -> ToolContext[Any]:
+        return ToolContext(
             conversation=self.turn_store.conversation,
             agent=self.turn_store.author,
             store=self.turn_store.store,
@@ -266,13 +282,8 @@ class ToolRunner:
             turn=self.turn_store.turn.number,
             step=self.step,
             progress=self._progress_callback(call),
+            deps=self.config.turn_deps,
         )
-        self._running.add(call.id)
-        self.turn_store.running_calls.add(call.id)
-        try:
-            return await tool.run(call, context, timeout=self.config.limits.tool_seconds)
-        finally:
-            self._running.discard(call.id)
 
     def _needs_approval(self, call: ToolCall) -> bool:
         tool = self.config.tools.get(call.name)
@@ -361,9 +372,11 @@ class ToolRunner:
             return await _read_answer(store, conversation, approval.id, number)
 
     async def _call_approve(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:
-        if inspect.iscoroutinefunction(approve):
-            return await approve(call, tool)
-        answer = await run_in_thread(approve, call, tool)  # it may block until a person answers
+        given = (call, tool, self._context_of(call)) if takes_context(approve) else (call, tool)
+        ask = cast(Callable[..., ApprovalAnswer | Awaitable[ApprovalAnswer]], approve)
+        if inspect.iscoroutinefunction(ask):
+            return await ask(*given)
+        answer = await run_in_thread(ask, *given)  # it may block until a person answers
         return await answer if inspect.isawaitable(answer) else answer
 
     def _evaluate_mid_step(self, number: int) -> Evaluation:

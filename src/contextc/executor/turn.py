@@ -612,7 +612,7 @@ class TurnRunner:
 
     def _reset(self) -> None:
         config = self.config = with_client_tools(self._agent_config, self.turn_store.client_tools)
-        self.turn_state = TurnState(self.turn_store.turn, config.budget, config.resources)
+        self.turn_state = TurnState(self.turn_store.turn, config.budget, config.resources, config.turn_deps)
         self.preparer = StepPreparer(config, self.turn_store, self.turn_state)
 
     async def run(self, *, cancelled: bool = False) -> None:

@@ -120,14 +120,16 @@ KEPT_STEPS = 16
 class TurnState:
     """Usage, cost and last messages of one turn."""
 
-    def __init__(self, turn: TurnRecord, budget: int | None, resources: Callable[[], ResourceUsage]) -> None:
+    def __init__(
+        self, turn: TurnRecord, budget: int | None, resources: Callable[[], ResourceUsage], deps: object = None
+    ) -> None:
         self._began = monotonic() - (time() - turn.started / 1000 if turn.started else 0.0)
         self.last_messages: list[Message] = []
         self.reply: Message | None = None
         self.usage = turn.usage or Usage()
         self.cost: float | None = turn.cost if turn.cost is not None else 0.0
         self.budget = budget
-        self._resources = resources
+        self._resources, self._deps = resources, deps
         self.truncated_replies = 0
         """Number of replies in a row that reached the output limit."""
 
@@ -210,6 +212,7 @@ class TurnState:
             seconds_limit=limits.seconds,
             todos=tuple(todos),
             resources=cache(self._resources),
+            deps=self._deps,
         )
 
 

@@ -6,7 +6,7 @@ own context, because `cancelled` applies to that call alone.
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
 
@@ -20,8 +20,11 @@ def ignore_progress(_: str) -> None:
     """Ignore a progress report."""
 
 
-class ToolContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
-    """The context of one tool call.
+D = TypeVar("D")
+
+
+class ToolContext(msgspec.Struct, Generic[D], frozen=True, kw_only=True, eq=False):
+    """The context of one tool call. `ToolContext[Shop]` says of which type `deps` are.
 
     `cancelled` is set when the result is no longer awaited: a long-running function checks it and stops. `progress`
     shows a line to people while the function runs; it may be called from any thread.
@@ -35,3 +38,5 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     step: int = 0
     cancelled: threading.Event = msgspec.field(default_factory=threading.Event)
     progress: Callable[[str], None] = ignore_progress
+    deps: D = cast(D, None)
+    """The dependencies of the run: what the program passed as `deps`."""

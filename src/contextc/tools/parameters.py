@@ -716,7 +716,8 @@ def _check_describable(each: inspect.Parameter, hints: Mapping[str, object], nam
 
 
 def _is_context(hint: object) -> bool:
-    return hint is ToolContext or ToolContext in get_args(hint)
+    arms = (hint, *get_args(hint))
+    return any(arm is ToolContext or get_origin(arm) is ToolContext for arm in arms)
 
 
 def decode_hook(kind: type, value: object) -> object:
