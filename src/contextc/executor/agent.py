@@ -7,7 +7,7 @@ there for all that needs a turn's handle, such as steering.
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -175,6 +175,8 @@ class AgentResult(Struct, Generic[T], frozen=True, kw_only=True):
     cost: float | None = None
     steps: int = 0
     tool_calls: int = 0
+    model: str = ""
+    """The model that gave the last answer."""
     value: T | None = None
     problem: str = ""
     """The reason why the last answer does not have the requested type."""
@@ -283,6 +285,7 @@ class AgentRun(Generic[T]):
             conversation=self.conversation,
             finish=results[-1].finish,
             text=results[-1].text,
+            model=results[-1].model,
             messages=await run_blocking(self._load_messages, [each.turn for each in results]),
             usage=usage,
             cost=None if None in costs else sum(cast(list[float], costs)),
@@ -330,6 +333,8 @@ class AgentRun(Generic[T]):
         return tuple([message for message in found if message.seq in opening or message.turn in turns])
 
 
+Models: TypeAlias = ModelArgument | Sequence[ModelArgument]
+"""A model, or several: the next one goes on where one fails."""
 Instructions: TypeAlias = str | PromptBuilder | Iterable[PromptFragment]
 FRAGMENT_ID = "answer_format"
 MOVED_OPTIONS = {"system_prompt": "instructions", "fragments": "instructions", "agent": "name"}
@@ -339,6 +344,7 @@ MOVED_OPTIONS = {"system_prompt": "instructions", "fragments": "instructions", "
 class Agent(agent_config.FixedOptions, Generic[T]):
     """An agent: a model, its tools and its instructions. `run_sync`, `run` and `stream` let it answer.
 
+    `model` is the name of a model, or a list of them: where one fails for good, the next one goes on with the turn.
     `instructions` is the system prompt: a text, or prompt fragments. `store` is a store or its address, by default a
     store in memory. `output_type` is the type of the answers: a msgspec Struct, a dataclass, a pydantic model, or
     another type that a JSON schema can describe; by default they are text. `name` is the name it writes under.
@@ -352,7 +358,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     @overload
     def __init__(
         self: "Agent[str]",
-        model: ModelArgument,
+        model: Models,
         *,
         tools: Iterable[ToolLike | NativeTool] | ToolLike | None = ...,
         instructions: Instructions | None = ...,
@@ -366,7 +372,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     @overload
     def __init__(
         self,
-        model: ModelArgument,
+        model: Models,
         *,
         tools: Iterable[ToolLike | NativeTool] | ToolLike | None = ...,
         instructions: Instructions | None = ...,
@@ -379,7 +385,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
 
     def __init__(
         self,
-        model: ModelArgument,
+        model: Models,
         *,
         tools: Iterable[ToolLike | NativeTool] | ToolLike | None = (),
         instructions: Instructions | None = None,
@@ -404,11 +410,26 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         self._owns_store = not isinstance(store, AnyStore)
         opened = store if isinstance(store, AnyStore) else open_store("memory:" if store is None else store)
         try:
-            self._executor = self._make_executor(opened, *agent_config.split_model(model, options.get("endpoint")))
+            self._executor = self._make_executors(opened, model, options.get("endpoint"))
         except BaseException:
             if self._owns_store:
                 opened.close()
             raise
+
+    def _make_executors(
+        self,
+        store: Store,
+        model: Models,
+        endpoint: Endpoint | None = None,
+        fragments: list[PromptFragment] | None = None,
+    ) -> AgentExecutor:
+        """Return the executor of a model, or of the first of several, which falls back to the others."""
+        given = [model] if isinstance(model, Provider | str | Endpoint) else [*model]
+        if not given:
+            raise InvalidSetting("model must not be an empty list", fix='Pass a name: "anthropic:claude-opus-5-5".')
+        make = self._make_executor if fragments is None else partial(self._make_executor, fragments=fragments)
+        first, *others = [make(store, *agent_config.split_model(each, endpoint)) for each in given]
+        return first.falling_back_to(others) if others else first
 
     def _executor_of(
         self,
@@ -442,7 +463,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
 
     @contextmanager
     def override(
-        self, model: ModelArgument, *, store: Store | str | os.PathLike[str] | None = None
+        self, model: Models, *, store: Store | str | os.PathLike[str] | None = None
     ) -> Iterator[AgentExecutor]:
         """Let the agent answer with another model, and in another store, until the block is left: in a test, with a
         `contextc.testing.FakeModel`. Code that runs in other tasks and threads at the same time is not affected.
@@ -450,7 +471,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         owned = None if store is None or isinstance(store, AnyStore) else open_store(store)
         opened = owned or (store if isinstance(store, AnyStore) else self.store)
         try:
-            made = self._make_executor(opened, *agent_config.split_model(model, None))
+            made = self._make_executors(opened, model)
             token = _overrides.set({**_overrides.get(), self: made})
             try:
                 yield made
@@ -478,7 +499,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         wait: float = 0,
         context: ContextSource | None = None,
         deps: object = None,
-        model: ModelArgument | None = None,
+        model: Models | None = None,
         instructions: Instructions | None = None,
     ) -> AgentResult[T]:
         """Run a turn and return its result, for code without an event loop. `run` describes the arguments.
@@ -506,7 +527,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         wait: float = 0,
         context: ContextSource | None = None,
         deps: object = None,
-        model: ModelArgument | None = None,
+        model: Models | None = None,
         instructions: Instructions | None = None,
     ) -> AgentResult[T]:
         """Run a turn and return its result. Raises the error that ended it, if any. Cancelling it cancels the turn.
@@ -538,7 +559,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         wait: float = 0,
         context: ContextSource | None = None,
         deps: object = None,
-        model: ModelArgument | None = None,
+        model: Models | None = None,
         instructions: Instructions | None = None,
     ) -> AgentRun[T]:
         """Return a run that starts when it is read: its texts, its events, and its result. `run` has the arguments."""
@@ -593,17 +614,17 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _executor_for(self, model: ModelArgument | None, instructions: Instructions | None) -> AgentExecutor:
+    def _executor_for(self, model: Models | None, instructions: Instructions | None) -> AgentExecutor:
         """Return the executor of a run: another one if it has another model or other instructions."""
         executor = self.executor
         if model is None and instructions is None:
             return executor
-        chosen = (executor.provider, executor.config.clients.given)
+        fragments = None if instructions is None else _instruction_fragments(instructions)
         if model is not None:
-            chosen = agent_config.split_model(model, None)
-        if instructions is None:
-            return self._make_executor(executor.store, *chosen)
-        return self._make_executor(executor.store, *chosen, fragments=_instruction_fragments(instructions))
+            return self._make_executors(executor.store, model, None, fragments)
+        kept = [(each.provider, each.clients.given) for each in (executor.config, *executor.config.fallbacks)]
+        first, *others = [self._make_executor(executor.store, *each, fragments=fragments or []) for each in kept]
+        return first.falling_back_to(others) if others else first
 
     def _make_run(
         self,

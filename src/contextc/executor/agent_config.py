@@ -167,6 +167,8 @@ class AgentConfig:
     context: ContextSource | None = None
     deps: Callable[[str], object] | None = None
     """Returns the dependencies of a turn whose caller passes none, by the conversation's name."""
+    fallbacks: "tuple[AgentConfig, ...]" = ()
+    """The configurations of the models that go on, one after the other, where this one fails."""
     turn_deps: object = None
     """The dependencies of the turns that have this configuration. They are never stored."""
     budget: int | None = None
@@ -236,6 +238,18 @@ class AgentConfig:
         if deps is None and self.deps is not None:
             deps = self.deps(conversation)
         return self if deps is None else replace(self, turn_deps=deps)
+
+    def with_next_model(self) -> "AgentConfig":
+        """Return the configuration with the first of its fallbacks as the model, for the rest of a turn."""
+        first, *others = self.fallbacks
+        return replace(
+            first,
+            fallbacks=tuple(others),
+            context=self.context,
+            turn_deps=self.turn_deps,
+            approve=self.approve,
+            owner=self.owner,
+        )
 
 
 ModelArgument: TypeAlias = Provider | str | Endpoint

@@ -378,6 +378,10 @@ class AgentExecutor(agent_config.FixedOptions):
         event_hub(self.store).refresh(conversation)
         return found
 
+    def falling_back_to(self, others: Iterable["AgentExecutor"]) -> Self:
+        """Return a copy of this agent that goes on with the models of others, in this order, where its own fails."""
+        return self._copy(replace(self.config, fallbacks=tuple([each.config for each in others])))
+
     def asking(self, approve: Approve | Suspend | None) -> Self:
         """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
         agent_config.check_approve(approve)
@@ -389,8 +393,9 @@ class AgentExecutor(agent_config.FixedOptions):
 
     async def close(self) -> None:
         """Close this event loop's client of the provider. A summary that is being written there is cancelled."""
-        await self.config.background.close()
-        await self.config.clients.close()
+        for config in (self.config, *self.config.fallbacks):
+            await config.background.close()
+            await config.clients.close()
 
     async def __aenter__(self) -> Self:
         return self

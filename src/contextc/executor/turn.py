@@ -152,6 +152,11 @@ class StepPreparer:
         """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
         return self._evaluate_step(["after_compaction"], index, states)
 
+    def prepare_for_next_model(self, index: int) -> PreparedStep:
+        """Prepare step `index` after another model has failed. Its triggers were evaluated, and its input was taken."""
+        self._compile_arguments = self._load_arguments()
+        return self.prepare_again(index)
+
     def prepare_again(self, index: int, budget: int | None = None) -> PreparedStep:
         """Prepare the request again, optionally with a smaller budget that then applies to the rest of the turn.
 
@@ -552,6 +557,16 @@ def error_text(error: BaseException) -> str:
     return mask_secrets(fix_surrogates(describe_error(error)))
 
 
+def retry_event(error: ProviderFailed, seconds: float, attempt: int) -> RetryScheduled:
+    return RetryScheduled(
+        kind=error.kind,
+        seconds=round(seconds, 3),
+        attempt=attempt,
+        error=mask_secrets(str(error)),
+        failure=failure_details(error),
+    )
+
+
 def failure_details(error: ProviderFailed) -> FailureDetails:
     return FailureDetails(
         provider=error.provider,
@@ -584,6 +599,8 @@ def error_event(error: Exception) -> ErrorOccurred:
 WAITING, HANDED_OVER = "waiting", "handed over"
 """Finish reasons: the turn was suspended until an approval is answered; another process continues it."""
 RETRY_BUDGET_SHARE = 0.75
+LASTING_FAILURES = ("invalid", "abort")
+"""Failures that another model would have too, or that somebody asked for."""
 MAX_CONTINUATIONS = 2
 """How many replies in a row that reached the output limit are continued."""
 
@@ -611,9 +628,15 @@ class TurnRunner:
         self._reset()
 
     def _reset(self) -> None:
-        config = self.config = with_client_tools(self._agent_config, self.turn_store.client_tools)
+        config = self._agent_config
         self.turn_state = TurnState(self.turn_store.turn, config.budget, config.resources, config.turn_deps)
-        self.preparer = StepPreparer(config, self.turn_store, self.turn_state)
+        self._use(config)
+
+    def _use(self, config: AgentConfig) -> None:
+        """Go on with this configuration: that of the agent, or of its next model."""
+        self._agent_config = config
+        self.config = with_client_tools(config, self.turn_store.client_tools)
+        self.preparer = StepPreparer(self.config, self.turn_store, self.turn_state)
 
     async def run(self, *, cancelled: bool = False) -> None:
         """Run the turns and append the result of each to `results`. With `cancelled`, end the first one immediately."""
@@ -726,13 +749,14 @@ class TurnRunner:
             cost=progress.cost,
             message=progress.reply,
             error=error,
+            model=self.config.provider.model_id,
         )
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _run_steps(self) -> str:
         """Run steps until the turn is over. Return the finish reason."""
-        endpoint, owner = self.config.clients.get(), self.config.owner
+        owner = self.config.owner
         if owner is not None:
             await run_blocking(owner.check, self.turn_store.turn)
         if self.turn_store.turn.steps:  # the turn was interrupted or suspended, and is resumed
@@ -749,13 +773,10 @@ class TurnRunner:
             if await self._continue_later():
                 return HANDED_OVER
             index = self.turn_store.turn.steps + 1
-            prepared = await run_blocking(self.preparer.prepare, index, slots=CALLBACK_SLOTS)
-            if prepared.needs_summary:
-                prepared = await self._summarize(prepared, index)
+            prepared = await self._prepare(self.preparer.prepare, index)
             if prepared.stop is not None:
                 return prepared.stop
-            self._summarize_ahead(prepared.compiled)
-            answered = await self._call_model(prepared, index, endpoint)
+            answered = await self._call_models(prepared, index)
             results = await self._store_and_run_tools(answered, index)
             if (reply := self.turn_state.reply) is not None and answered.tools.waiting:
                 if await self._suspend(answered.tools, reply):
@@ -830,6 +851,27 @@ class TurnRunner:
         return {"tool_calls": "stop", "cancelled": "other", "error": "other"}.get(finish, finish)
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _prepare(self, prepare: Callable[[int], PreparedStep], index: int) -> PreparedStep:
+        """Prepare a step, after a summary if it needs one, and start the next summary."""
+        prepared = await run_blocking(prepare, index, slots=CALLBACK_SLOTS)
+        if prepared.needs_summary:
+            prepared = await self._summarize(prepared, index)
+        if prepared.stop is None:
+            self._summarize_ahead(prepared.compiled)
+        return prepared
+
+    async def _call_models(self, prepared: PreparedStep, index: int) -> ReceivedReply:
+        """Call the model. If it fails for good, go on with the next one: the turn, its input and its results stay."""
+        while True:
+            try:
+                return await self._call_model(prepared, index, self.config.clients.get())
+            except ProviderFailed as failure:
+                if failure.kind in LASTING_FAILURES or not self._agent_config.fallbacks:
+                    raise
+                await run_blocking(self.turn_store.append_events, retry_event(failure, 0.0, 1))
+                self._use(self._agent_config.with_next_model())
+                prepared = await self._prepare(self.preparer.prepare_for_next_model, index)
 
     async def _call_model(self, prepared: PreparedStep, index: int, endpoint: Endpoint) -> ReceivedReply:
         """Send the request and return the reply. Retry a transient failure if nothing of the reply had arrived."""
@@ -941,14 +983,7 @@ class TurnRunner:
 
     async def _wait_for_retry(self, error: ProviderFailed, tries: int) -> None:
         seconds = retry_delay(error, tries)
-        event = RetryScheduled(
-            kind=error.kind,
-            seconds=round(seconds, 3),
-            attempt=tries + 1,
-            error=mask_secrets(str(error)),
-            failure=failure_details(error),
-        )
-        await run_blocking(self.turn_store.append_events, event)
+        await run_blocking(self.turn_store.append_events, retry_event(error, seconds, tries + 1))
         await asyncio.sleep(seconds)
 
     async def _store_and_run_tools(self, answered: ReceivedReply, index: int) -> list[Message]:

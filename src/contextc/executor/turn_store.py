@@ -90,6 +90,8 @@ class TurnResult(Struct, frozen=True, kw_only=True):
     cost: float | None = None
     message: Message | None = None
     error: Exception | None = None
+    model: str = ""
+    """The model that was called last."""
 
     @property
     def text(self) -> str:
