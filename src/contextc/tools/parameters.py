@@ -139,7 +139,7 @@ SUPPORTED_TYPES = (
 
 
 # ── types of pydantic ─────────────────────────────────────────────────────────────────────────────────────────────────
-# Types that only pydantic can read: its models, its own types such as `HttpUrl`, types with its constraints
+# Types that only pydantic can read: its models, its own types such as that of a URL, types with its constraints
 # (`Annotated[int, Field(ge=0)]`), and everything that contains one. It is imported only where such a type is used. Its
 # schemas are rewritten with the keywords that every provider accepts.
 
