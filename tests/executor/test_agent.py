@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 import contextc as cc
-from contextc.errors import InvalidInput, InvalidSetting, ProviderFailed
+from contextc.errors import InvalidInput, InvalidSetting, NothingNew, ProviderFailed
 from contextc.events import TextDelta, TurnFinish
 from contextc.executor import Suspend
 from contextc.messages import ToolCall
@@ -361,5 +361,19 @@ def test_a_new_conversation_needs_input() -> None:
         agent.run_sync(None)
     agent.store.append("demo", cc.user("hello"))
     result = agent.run_sync(None, conversation="demo")
-    assert [message.text for message in result.messages] == ["hello", "hi"]
-    assert agent.run_sync(None, conversation="demo").finish == "nothing to do"
+    assert [message.text for message in result.messages] == ["hi"]
+    with pytest.raises(NothingNew, match="'demo' has nothing new"):
+        agent.run_sync(None, conversation="demo")
+
+
+def test_a_tool_with_the_name_of_one_that_reads_the_history_is_refused() -> None:
+    """It would replace it, and what was left out could not be read any more."""
+
+    def fetch_result(id: str) -> str:
+        """Mine."""
+        return id
+
+    with pytest.raises(InvalidSetting, match="Two tools are named fetch_result"):
+        cc.Agent(SONNET, tools=[fetch_result])
+    agent = cc.Agent(SONNET, tools=[fetch_result], fetch=False)
+    assert list(agent.executor.tools) == ["fetch_result"]

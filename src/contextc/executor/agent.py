@@ -22,7 +22,7 @@ from msgspec import Struct
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc._worker_threads import run_blocking
 from contextc.compiler.compaction import CompactionResult
-from contextc.errors import InvalidInput, InvalidOutput, InvalidSetting
+from contextc.errors import InvalidInput, InvalidOutput, InvalidSetting, NothingNew
 from contextc.events import AnyEvent, TextDelta, TurnStart
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (
@@ -32,7 +32,7 @@ from contextc.executor.agent_config import (
     TurnInput,
 )
 from contextc.executor.agent_executor import AgentExecutor
-from contextc.executor.turn import Turn, run_turn
+from contextc.executor.turn import NOTHING_TO_DO, Turn, run_turn
 from contextc.executor.turn_store import TurnResult, add_usage
 from contextc.messages import Message, Usage, system
 from contextc.prompts import PromptBuilder, PromptFragment
@@ -270,6 +270,8 @@ class AgentRun(Generic[T]):
         async with aclosing(self._run_turn(self._start, results)) as events:
             async for event in events:
                 yield event
+        if results[-1].finish == NOTHING_TO_DO:
+            raise NothingNew(self.conversation, self.executor.channel(self.conversation))
         value, problem, is_valid = self._parse(results[-1])
         if problem:
             request = system(f"The answer is not valid: {problem}. Answer again, with nothing but valid JSON.")
@@ -424,7 +426,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         fragments: list[PromptFragment] | None = None,
     ) -> AgentExecutor:
         """Return the executor of a model, or of the first of several, which falls back to the others."""
-        given = [model] if isinstance(model, Provider | str | Endpoint) else [*model]
+        given = [model] if isinstance(model, str) or not isinstance(model, Sequence) else [*model]
         if not given:
             raise InvalidSetting("model must not be an empty list", fix='Pass a name: "anthropic:claude-opus-5-5".')
         make = self._make_executor if fragments is None else partial(self._make_executor, fragments=fragments)

@@ -24,7 +24,8 @@ from contextc.compiler.compaction import (
     take_waiting_summary,
 )
 from contextc.compiler.compiler import AgentArguments, PromptSource, check_compile_arguments
-from contextc.errors import UnknownConversation
+from contextc.compiler.history import HISTORY_TOOL_NAMES
+from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (
@@ -112,6 +113,11 @@ class AgentExecutor(agent_config.FixedOptions):
             dry_run=False,
         )
         functions, native = agent_config.split_tools(tools)
+        if compiler.options.fetch and (taken := [name for name in HISTORY_TOOL_NAMES if name in functions]):
+            raise InvalidSetting(
+                f"Two tools are named {taken[0]}: yours, and the one that reads what is no longer shown",
+                fix="Rename yours: cc.tool(function, name=…). fetch=False switches the other one off.",
+            )
         checked = check_triggers(triggers if triggers is not None else ())
         prose = {} if functions or native or provider.model.tools else provider.prose_settings
         self.config = AgentConfig(

@@ -430,7 +430,7 @@ def leaves_messages_out(compiled: Compiled) -> bool:
 # in between, the session is reverted, and the next request contains it.
 
 
-STOPPED, STOP_REQUEST = "stopped", "stop"
+STOPPED, STOP_REQUEST, NOTHING_TO_DO = "stopped", "stop", "nothing to do"
 ENDED_TEXT = "The turn ends here ({why})."
 
 
@@ -1331,7 +1331,7 @@ def _unopened_result(record: TurnStore) -> TurnResult:
     """Return the result if no turn was opened: there was nothing to do, or input was queued for a waiting turn."""
     waiting = record.waiting
     if waiting is None:
-        return TurnResult(turn=0, finish="nothing to do")
+        return TurnResult(turn=0, finish=NOTHING_TO_DO)
     return TurnResult(turn=waiting.number, finish=WAITING, steps=waiting.steps, tool_calls=waiting.tool_calls)
 
 
