@@ -341,7 +341,10 @@ def test_instructions_can_be_fragments() -> None:
     [
         ({"system_prompt": "Be brief."}, "Agent has no option 'system_prompt'. Pass instructions=… instead."),
         ({"temperature": 0}, "Agent has no option 'temperature'. Its options are tools, instructions, store, "),
-        ({"instructions": 5}, "instructions must be a text, prompt fragments or a PromptBuilder, got int."),
+        (
+            {"instructions": 5},
+            "instructions must be a text, a prompt fragment, a function, or a list of them, got int.",
+        ),
         ({"output_type": object()}, "output_type: "),
         ({"model": 5}, "provider"),
         ({"tools": [5]}, "tool"),

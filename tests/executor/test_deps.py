@@ -161,3 +161,16 @@ def test_the_messages_of_a_run_without_input_are_those_that_it_added() -> None:
     agent = cc.Agent(FakeModel("ok"))
     agent.store.extend("demo", [cc.user("one"), cc.user("two")])
     assert [message.text for message in agent.run_sync(None, conversation="demo").messages] == ["ok"]
+
+
+def test_instructions_are_texts_fragments_and_functions() -> None:
+    """A function is rendered with the context of the run, and sent where it has changed."""
+    model = FakeModel("one", "two")
+    agent = cc.Agent(model, instructions=["Be brief.", whose, cc.PromptFragment("tone", "Be kind."), "", None])  # pyright: ignore[reportArgumentType]
+    agent.run_sync("hi", conversation="demo", deps=ANN)
+    agent.run_sync("hi", conversation="demo", deps=BOB)
+    assert model.requests[0].system is not None
+    assert model.requests[0].system.text == "Be brief.\n\nBe kind."
+    assert model.requests[0].system == model.requests[1].system
+    assert "You work at Ann's." in str(model.requests[0].messages)
+    assert "You work at Bob's." in str(model.requests[1].messages[-1])

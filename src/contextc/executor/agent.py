@@ -35,7 +35,7 @@ from contextc.executor.agent_executor import AgentExecutor
 from contextc.executor.turn import NOTHING_TO_DO, Turn, run_turn
 from contextc.executor.turn_store import TurnResult, add_usage
 from contextc.messages import Message, Usage, system
-from contextc.prompts import PromptBuilder, PromptFragment
+from contextc.prompts import PromptBuilder, PromptFragment, Renderer
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
@@ -337,7 +337,8 @@ class AgentRun(Generic[T]):
 
 Models: TypeAlias = ModelArgument | Sequence[ModelArgument]
 """A model, or several: the next one goes on where one fails."""
-Instructions: TypeAlias = str | PromptBuilder | Iterable[PromptFragment]
+Instruction: TypeAlias = str | PromptFragment | Renderer
+Instructions: TypeAlias = Instruction | PromptBuilder | Iterable[Instruction]
 FRAGMENT_ID = "answer_format"
 MOVED_OPTIONS = {"system_prompt": "instructions", "fragments": "instructions", "agent": "name"}
 """Options of `AgentExecutor` that have another name here."""
@@ -347,9 +348,10 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     """An agent: a model, its tools and its instructions. `run_sync`, `run` and `stream` let it answer.
 
     `model` is the name of a model, or a list of them: where one fails for good, the next one goes on with the turn.
-    `instructions` is the system prompt: a text, or prompt fragments. `store` is a store or its address, by default a
-    store in memory. `output_type` is the type of the answers: a msgspec Struct, a dataclass, a pydantic model, or
-    another type that a JSON schema can describe; by default they are text. `name` is the name it writes under.
+    `instructions` is the system prompt: texts, prompt fragments, and functions of a `PromptContext`. `store` is a store
+    or its address, by default a store in memory. `output_type` is the type of the answers: a msgspec Struct, a
+    dataclass, a pydantic model, or another type that a JSON schema can describe; by default they are text. `name` is
+    the name it writes under.
 
     `triggers` are the default ones unless given; `()` disables them. `approve` is called before a tool that requires
     approval runs. All other options are those of `AgentExecutor`.
@@ -674,19 +676,33 @@ def _check_options(options: Mapping[str, object]) -> None:
 
 
 def _instruction_fragments(instructions: object) -> list[PromptFragment]:
-    if instructions is None:
-        return []
-    if isinstance(instructions, str):
-        return [PromptFragment("instructions", instructions)] if instructions.strip() else []
+    """Return instructions as fragments. A function is rendered again at every step, as dynamic fragments are."""
     if isinstance(instructions, PromptBuilder):
         return list(instructions.fragments)
-    listed = list(cast(Iterable[object], instructions)) if isinstance(instructions, Iterable) else [instructions]
-    if wrong := [each for each in listed if not isinstance(each, PromptFragment)]:
-        raise InvalidSetting(
-            f"instructions must be a text, prompt fragments or a PromptBuilder, got {type(wrong[0]).__name__}",
-            fix="Pass a string, or a list of cc.PromptFragment(…).",
-        )
-    return cast(list[PromptFragment], listed)
+    is_one = instructions is None or isinstance(instructions, str | PromptFragment) or callable(instructions)
+    listed = (
+        [instructions] if is_one or not isinstance(instructions, Iterable) else [*cast(Iterable[object], instructions)]
+    )
+    found: list[PromptFragment] = []
+    for number, each in enumerate(listed):
+        if isinstance(each, PromptFragment):
+            found.append(each)
+        elif isinstance(each, str):
+            found += (
+                [PromptFragment(f"instructions {number + 1}" if number else "instructions", each)]
+                if each.strip()
+                else []
+            )
+        elif callable(each):
+            name = getattr(each, "__name__", "instructions")
+            found.append(PromptFragment(name if name.isidentifier() else f"instructions {number + 1}", each, "dynamic"))
+        elif each is not None:
+            raise InvalidSetting(
+                "instructions must be a text, a prompt fragment, a function, or a list of them, "
+                f"got {type(each).__name__}",
+                fix="Pass a string, or a list such as [text, cc.PromptFragment(…), function].",
+            )
+    return found
 
 
 def _with_output(
