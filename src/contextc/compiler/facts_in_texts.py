@@ -467,14 +467,16 @@ def without_credentials(facts: Iterable[str]) -> list[str]:
     suspicious = [fact for fact in facts if len(fact) >= MIN_SECRET and _MAY_BE_SECRET.search(fact)]
     if not suspicious:
         return facts
-    masked = mask_secrets("\n".join(suspicious)).split("\n")
-    if masked == suspicious:
-        return facts
-    if len(masked) == len(suspicious):
-        gone = {fact for fact, shown in zip(suspicious, masked, strict=True) if fact != shown}
-    else:  # a mask went over several lines
-        gone = {fact for fact in suspicious if mask_secrets(fact) != fact}
+    gone = {*suspicious} - {*_without_masked(suspicious)}
     return [fact for fact in facts if fact not in gone]
+
+
+def _without_masked(texts: list[str]) -> list[str]:
+    """Return the texts, each of one line, that have nothing to mask."""
+    masked = mask_secrets("\n".join(texts)).split("\n")
+    if len(masked) != len(texts):  # a mask went over several lines
+        masked = [mask_secrets(text) for text in texts]
+    return [text for text, shown in zip(texts, masked, strict=True) if text == shown]
 
 
 # ── the receipt of a summary ──────────────────────────────────────────────────────────────────────────────────────────
@@ -583,7 +585,7 @@ def examine(points: PointsToKeep, shown: JSON) -> Receipt:
     missing = without_credentials(unknown)
     lost = [*(todo for todo in points.todos if todo not in whole), *missing]
     from_results = [fact for fact in points.results if fact not in facts]
-    listed = [text for text in [*lost, *unsaid, *from_results][: 2 * MAX_LISTED] if mask_secrets(text) == text]
+    listed = _without_masked([*lost, *unsaid, *from_results][: 2 * MAX_LISTED])
     total = len(points.todos) + len(points.facts) - (len(unknown) - len(missing))
     return Receipt(
         facts=total,
