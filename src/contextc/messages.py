@@ -285,9 +285,11 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fi
         )
 
     @property
-    def at(self) -> datetime | None:
-        """The time of the append; None if it was not appended. `time` is the same as Unix milliseconds."""
-        return datetime.fromtimestamp(self.time / 1000, UTC) if self.time else None
+    def at(self) -> datetime:
+        """The time of the append. `time` is the same as a Unix timestamp in milliseconds."""
+        if not self.time:
+            raise InvalidMessage("it has no time before it is appended", field="at", fix="Use what append returns.")
+        return datetime.fromtimestamp(self.time / 1000, UTC)
 
 
 def canonical_content(message: Message) -> bytes:

@@ -100,7 +100,7 @@ def _as_message(number: int, reply: object) -> Message:
     if not isinstance(reply, Message) or reply.role != "assistant":
         raise InvalidSetting(
             f"FakeModel: answer {number} must be a text, a tool call, a list of both, or an assistant message",
-            got=reply,
+            got=cast(object, reply),
             fix='Pass "Hello.", cc.tool_call("c1", "add", {"a": 1}), or cc.assistant(…).',
         )
     return reply if reply.finish else replace(reply, finish="tool_calls" if reply.tool_calls else "stop")

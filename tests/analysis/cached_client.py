@@ -100,7 +100,7 @@ class ChatClient(Client):
         super().__init__()
         self.settings = {"model": CHAT_MODEL, **settings}
         self.messages = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": "Find the bug."}]
-        self.tools = [
+        self.tools: list[Body] = [
             {"type": "function", "function": {"name": name, "description": f"Run {name}. " * 60, "parameters": {}}}
             for name in ("read", "write", "search")
         ]

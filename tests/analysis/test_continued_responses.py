@@ -1,5 +1,7 @@
 """Observed requests that continue an earlier response by its id, and contain only what is new."""
 
+from typing import Any
+
 import contextc as cc
 from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.request_comparison import RequestComparison, compare_two_requests
@@ -15,8 +17,8 @@ def send(store: cc.Store, number: int, text: str, name: str) -> None:
         "tools": [{"type": "function", "name": name, "parameters": tool(name)["input_schema"]}],
         **({"previous_response_id": f"resp_{number - 1}"} if number > 1 else {}),
     }
-    answer = {"type": "output_text", "text": f"Answer {number}.", "annotations": []}
-    reply = {
+    answer: dict[str, Any] = {"type": "output_text", "text": f"Answer {number}.", "annotations": []}
+    reply: dict[str, Any] = {
         "id": f"resp_{number}", "object": "response", "model": "gpt-5.4", "status": "completed",
         "output": [{"type": "message", "role": "assistant", "id": f"msg_{number}", "content": [answer]}],
         "usage": {"input_tokens": 8_000 + number, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 4},

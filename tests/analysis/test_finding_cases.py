@@ -207,5 +207,5 @@ def check_finding(found: Finding, expected: dict[str, Any]) -> None:
                 price = (value.get("written", 0) * WRITE + value.get("read", 0) * READ) / 1e6
                 assert found.cost == pytest.approx(found.tokens * price, rel=value["rel"])
             case _:
-                actual = getattr(found, name)
-                assert (list(actual) if isinstance(actual, tuple) else actual) == value
+                actual: Any = getattr(found, name)
+                assert (list(cast(tuple[Any, ...], actual)) if isinstance(actual, tuple) else actual) == value

@@ -17,7 +17,7 @@ import asyncio
 import json
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -161,7 +161,7 @@ class Scripted(Endpoint):
         if isinstance(line, BaseException):
             raise line
         if not isinstance(line, Say):
-            for event in line:
+            for event in cast(Sequence[JSONObject], line):
                 await asyncio.sleep(self.pause)
                 yield event
             return

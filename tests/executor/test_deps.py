@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from contextc.errors import InvalidSetting
+from contextc.errors import InvalidMessage, InvalidSetting
 from contextc.executor import Suspend
 from contextc.prompts import PromptContext
 from contextc.testing import FakeModel
@@ -94,9 +94,9 @@ def test_a_resumed_turn_takes_them_from_the_function_of_the_agent() -> None:
 
 
 def test_those_of_a_run_precede_those_of_the_agent() -> None:
-    seen = Seen(FakeModel("hi", "hi"), deps=lambda conversation: BOB)
-    seen.agent.run_sync("x", deps=ANN)
-    seen.agent.run_sync("y")
+    seen = Seen(FakeModel("hi", "hi"), deps={"one": BOB, "two": BOB}.get)
+    seen.agent.run_sync("x", conversation="one", deps=ANN)
+    seen.agent.run_sync("y", conversation="two")
     assert ["Ann's" in str(request.messages) for request in seen.model.requests] == [True, False]
     assert ["Bob's" in str(request.messages) for request in seen.model.requests] == [False, True]
 
@@ -161,6 +161,12 @@ def test_the_messages_of_a_run_without_input_are_those_that_it_added() -> None:
     agent = cc.Agent(FakeModel("ok"))
     agent.store.extend("demo", [cc.user("one"), cc.user("two")])
     assert [message.text for message in agent.run_sync(None, conversation="demo").messages] == ["ok"]
+
+
+def test_a_message_has_no_time_before_it_is_appended() -> None:
+    with pytest.raises(InvalidMessage, match="no time before it is appended"):
+        _ = cc.user("x").at
+    assert cc.open_store("memory:").append("demo", cc.user("x")).at.year > 2020
 
 
 def test_instructions_are_texts_fragments_and_functions() -> None:

@@ -1,13 +1,16 @@
 """Several models for one agent: the next one goes on with the turn where one fails for good."""
 
 import asyncio
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.events import RetryScheduled, StepStart
+from contextc.providers.client import ProviderCall
 from contextc.testing import FakeModel
 
 CALL = cc.tool_call("c1", "add", {"a": 1, "b": 2})
@@ -87,7 +90,7 @@ def test_a_partial_reply_is_kept_out_of_the_next_request() -> None:
     """A stream that breaks off has written a part of its answer. The next model begins anew."""
 
     class Broken(FakeModel):
-        async def stream(self, call: Any) -> Any:
+        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
             yield {"type": "message_start", "message": {"type": "message", "role": "assistant", "content": []}}
             yield {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
             yield {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Half an"}}

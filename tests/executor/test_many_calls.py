@@ -44,7 +44,8 @@ class Counting:
 
 
 def reply(calls: int, name: str) -> Say:
-    return says(*[(f"c{number}", name, {}) for number in range(calls)])
+    arguments: dict[str, Any] = {}
+    return says(*[(f"c{number}", name, arguments) for number in range(calls)])
 
 
 def tools_of(counting: Counting) -> list[Callable[..., object]]:

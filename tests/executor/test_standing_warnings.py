@@ -40,7 +40,7 @@ class Reading(Scripted):
     def next(self, request: JSONObject) -> Say | Exception:
         line = self.lines.pop(self.done + 1, None)
         if line is not None:
-            assert not callable(line)
+            assert isinstance(line, Say | Exception)
             return line
         self.done += 1
         if self.done > self.steps:

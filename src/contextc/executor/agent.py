@@ -7,7 +7,7 @@ there for all that needs a turn's handle, such as steering.
 import asyncio
 import os
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -456,8 +456,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             triggers=triggers,
             agent=name,
             fragments=fragments,
-            endpoint=endpoint,
-            **options,
+            **{**options, "endpoint": endpoint},
         )
 
     @property
@@ -468,7 +467,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     @contextmanager
     def override(
         self, model: Models, *, store: Store | str | os.PathLike[str] | None = None
-    ) -> Iterator[AgentExecutor]:
+    ) -> Generator[AgentExecutor]:
         """Let the agent answer with another model, and in another store, until the block is left: in a test, with a
         `contextc.testing.FakeModel`. Code that runs in other tasks and threads at the same time is not affected.
         """
@@ -688,14 +687,12 @@ def _instruction_fragments(instructions: object) -> list[PromptFragment]:
         if isinstance(each, PromptFragment):
             found.append(each)
         elif isinstance(each, str):
-            found += (
-                [PromptFragment(f"instructions {number + 1}" if number else "instructions", each)]
-                if each.strip()
-                else []
-            )
+            name = f"instructions {number + 1}" if number else "instructions"
+            found += [PromptFragment(name, each)] if each.strip() else []
         elif callable(each):
             name = getattr(each, "__name__", "instructions")
-            found.append(PromptFragment(name if name.isidentifier() else f"instructions {number + 1}", each, "dynamic"))
+            name = name if name.isidentifier() else f"instructions {number + 1}"
+            found.append(PromptFragment(name, cast(Renderer, each), "dynamic"))
         elif each is not None:
             raise InvalidSetting(
                 "instructions must be a text, a prompt fragment, a function, or a list of them, "

@@ -6,21 +6,26 @@ own context, because `cancelled` applies to that call alone.
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 import msgspec
 
 from contextc.messages import ToolCall
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from contextc.store import Store
+
+    D = TypeVar("D", default=Any)  # so that plain `ToolContext` is complete
+else:
+    from typing import TypeVar
+
+    D = TypeVar("D")
 
 
 def ignore_progress(_: str) -> None:
     """Ignore a progress report."""
-
-
-D = TypeVar("D")
 
 
 class ToolContext(msgspec.Struct, Generic[D], frozen=True, kw_only=True, eq=False):

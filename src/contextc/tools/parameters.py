@@ -179,18 +179,21 @@ def pydantic_adapter(hint: object, place: str) -> Any | None:
 def _needs_pydantic(hint: object, inside: tuple[object, ...]) -> bool:
     if hint in inside:
         return False
+    arms = get_args(hint)
     if get_origin(hint) is Annotated:
-        inner, *notes = get_args(hint)
-        return any(_is_of_pydantic(type(note)) for note in notes) or _needs_pydantic(inner, inside)
-    if isinstance(hint, type) and (_is_of_pydantic(hint) or hasattr(hint, "__pydantic_core_schema__")):
+        return any([_is_of_pydantic(cast(object, note).__class__) for note in arms[1:]]) or _needs_pydantic(
+            arms[0], inside
+        )
+    kind = cast("type[Any]", hint) if isinstance(hint, type) else None
+    if kind is not None and (_is_of_pydantic(kind) or hasattr(kind, "__pydantic_core_schema__")):
         return True
-    if isinstance(hint, type) and (is_dataclass(hint) or hasattr(hint, "__total__")):
+    if kind is not None and (is_dataclass(kind) or hasattr(kind, "__total__")):
         try:
-            fields = get_type_hints(hint, include_extras=True)
+            fields: dict[str, Any] = get_type_hints(kind, include_extras=True)
         except NameError:  # reported where the schema is written
             return False
-        return any([_needs_pydantic(each, (*inside, hint)) for each in fields.values()])
-    return any([_needs_pydantic(each, inside) for each in get_args(hint)])
+        return any([_needs_pydantic(each, (*inside, kind)) for each in fields.values()])
+    return any([_needs_pydantic(each, inside) for each in arms])
 
 
 def _is_of_pydantic(kind: type) -> bool:

@@ -34,13 +34,13 @@ JSONObject = dict[str, Any]
 
 def build_traces(half: str) -> list[Trace]:
     """Return the traces of a set. The subject of each follows from its number."""
-    cases = cast(JSONObject, tomllib.loads((DATA / f"{half}.toml").read_text(encoding="utf-8")))
+    cases = tomllib.loads((DATA / f"{half}.toml").read_text(encoding="utf-8"))
     subjects, values, shared = (cases.pop(name, {}) for name in ("subjects", "values", "options"))
     made: list[Trace] = []
     for name, case in cases.items():
         case = {**{key: value for key, value in cases.get(case.get("like"), {}).items() if key in LIKE}, **case}
         case = {**shared.get(case.get("with"), {}), **case, "values": {**values, **case.get("values", {})}}
-        for word in case["on"].split():
+        for word in str(case["on"]).split():
             for wire in WIRES.get(word, (word,)):
                 subject = subjects[len(made) % len(subjects)]
                 made.append(build_trace(f"{half}-{case.get('name', name)}-{wire}", half, wire, subject, case))
@@ -54,7 +54,8 @@ def build_trace(name: str, half: str, wire: str, subject: str, case: JSONObject)
         options["model"] = values[options["model"][1:]]
     session = Session(name, half, wire, subject, **options)
     if "recorded" in case:
-        replay_session(session, **{**case["recorded"], "change": CHANGES.get(case["recorded"].get("change", ""))})
+        recorded: JSONObject = {**case["recorded"], "change": CHANGES.get(case["recorded"].get("change", ""))}
+        replay_session(session, **recorded)
     else:
         Script(session, values, STEPS, for_wire(case.get("agent", {}), wire)).run(case["steps"])
     return session.trace()
@@ -62,8 +63,10 @@ def build_trace(name: str, half: str, wire: str, subject: str, case: JSONObject)
 
 def for_wire(given: JSONObject, wire: str) -> JSONObject:
     """Return values for a wire format: each that is a table of wire formats has one for this format, or none."""
-    made = {
-        key: value.get(wire) if isinstance(value, dict) and value and value.keys() <= {*ALL} else value
+    made: JSONObject = {
+        key: cast(JSONObject, value).get(wire)
+        if isinstance(value, dict) and value and value.keys() <= {*ALL}
+        else value
         for key, value in given.items()
     }
     return {key: value for key, value in made.items() if value is not None}

@@ -26,7 +26,7 @@ import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from shlex import shlex
-from typing import Any
+from typing import Any, cast
 
 from tests.analysis.traces.simulated_client import UNSET, Agent, Session
 from tests.analysis.traces.trace import CAUSES
@@ -365,7 +365,7 @@ class Script(Steps):
             elif key == "ttl" and isinstance(value, str):
                 value = dict.fromkeys(PLACES, value)
             elif key == "settings":
-                value = {**value}
+                value = {**cast(dict[str, Any], value)}
             elif key == "reports":
                 value = value is True
             elif key == "name":

@@ -2,6 +2,7 @@
 
 import json
 from copy import deepcopy
+from typing import TypeVar
 
 import msgspec
 
@@ -15,7 +16,10 @@ STEPS: dict[str, Special] = {}
 CHANGES: dict[str, Change] = {}
 
 
-def step(function: Special) -> Special:
+S = TypeVar("S", bound=Special)
+
+
+def step(function: S) -> S:
     STEPS[function.__name__] = function
     return function
 
