@@ -118,6 +118,25 @@ def test_an_approval_with_two_parameters_is_as_before() -> None:
     assert asked == ["price"]
 
 
+def test_another_third_parameter_is_left_alone() -> None:
+    def approve(call: cc.ToolCall, tool: FunctionTool, quiet: bool = True) -> bool:
+        assert quiet is True
+        return True
+
+    assert cc.Agent(FakeModel(CALL, "ok"), tools=[price], approve=approve).run_sync("x", deps=ANN).tool_calls == 1
+
+
+def test_what_is_compiled_outside_of_a_turn_has_those_of_the_agent() -> None:
+    """A fragment that needs them does not fail when a conversation is compacted or previewed."""
+
+    def strict(context: PromptContext) -> str:
+        return context.deps.name
+
+    agent = cc.Agent(FakeModel("x"), instructions=strict, deps={"demo": BOB}.get)
+    agent.run_sync("hi", conversation="demo")
+    assert agent.executor.preview_compaction("demo") is None
+
+
 def test_context_variables_reach_all_callbacks() -> None:
     variable = contextvars.ContextVar("variable", default="lost")
     seen: dict[str, str] = {}

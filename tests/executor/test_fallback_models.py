@@ -126,3 +126,16 @@ def test_dependencies_and_approvals_go_along() -> None:
     agent = cc.Agent(models, tools=[look], approve=lambda call, tool: True)
     assert asyncio.run(agent.run("hi", deps="database")).text == "ok"
     assert seen == ["database"]
+
+
+def test_input_that_was_queued_meanwhile_is_for_the_first_model_again() -> None:
+    """The next turn follows under the same lease."""
+    first, second = FakeModel(failure(), "first again", provider=ANTHROPIC), FakeModel("second", provider=OPENAI)
+    agent = cc.Agent([first, second])
+
+    async def both() -> None:
+        await agent.executor.follow_up("demo", "two")
+        await agent.run("one", conversation="demo")
+
+    asyncio.run(both())
+    assert [message.text for message in agent.store.load("demo")] == ["one", "second", "two", "first again"]

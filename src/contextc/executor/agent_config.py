@@ -48,7 +48,7 @@ Approve: TypeAlias = (
     | Callable[[ToolCall, FunctionTool, ToolContext[Any]], ApprovalAnswer | Awaitable[ApprovalAnswer]]
 )
 """Callback before a tool with `approval` runs. True approves. A string declines with a reason, which the model gets if
-its provider supports that. With a third parameter it gets the context of the call, too."""
+its provider supports that. With a third parameter `context` it gets the context of the call, too."""
 Summarize: TypeAlias = (
     Callable[[Sequence[Message], str | None], str | Awaitable[str]]
     | Callable[[Sequence[Message], str | None, str], str | Awaitable[str]]
@@ -229,13 +229,13 @@ class AgentConfig:
                 f"context: the function must return a cc.prompts.PromptContext or None, got {_type_name(found)}",
                 fix="Return cc.prompts.PromptContext(project=…), or None.",
             )
-        if self.turn_deps is not None:
-            found = replace_fields(found or PromptContext(), deps=self.turn_deps)
+        if (deps := self.for_turn(conversation, None).turn_deps) is not None:
+            found = replace_fields(found or PromptContext(), deps=deps)
         return {**self.compile_arguments, "context": found}
 
     def for_turn(self, conversation: str, deps: object) -> "AgentConfig":
         """Return the configuration of a turn, with its dependencies: those given, or those that `deps` returns."""
-        if deps is None and self.deps is not None:
+        if deps is None and self.turn_deps is None and self.deps is not None:
             deps = self.deps(conversation)
         return self if deps is None else replace(self, turn_deps=deps)
 
@@ -455,12 +455,16 @@ def check_approve(approve: object) -> None:
 
 
 def takes_context(approve: Callable[..., object]) -> bool:
-    """Return True if a callback for approvals takes a third argument, the context of the call."""
+    """Return True if a callback for approvals has a third parameter `context`, for the context of the call."""
     try:
-        inspect.signature(approve).bind("call", "tool", "context")
+        parameters = list(inspect.signature(approve).parameters.values())
     except (TypeError, ValueError):
         return False
-    return True
+    return (
+        len(parameters) > 2
+        and parameters[2].name == "context"
+        and parameters[2].kind is not inspect.Parameter.KEYWORD_ONLY
+    )
 
 
 def check_seconds(name: str, seconds: object) -> None:

@@ -618,7 +618,7 @@ class TurnRunner:
     """Runs turns under one lease, one after the other, until no input is queued."""
 
     def __init__(self, config: AgentConfig, turn_store: TurnStore, results: list[TurnResult]) -> None:
-        self._agent_config, self.turn_store, self.results = config, turn_store, results
+        self._first_config, self.turn_store, self.results = config, turn_store, results
         self.cancelled = False
         """True if a turn was cancelled. The finish reason does not tell: a provider may report `cancelled` too."""
         self.lease_lost: LeaseLost | None = None
@@ -628,7 +628,7 @@ class TurnRunner:
         self._reset()
 
     def _reset(self) -> None:
-        config = self._agent_config
+        config = self._first_config
         self.turn_state = TurnState(self.turn_store.turn, config.budget, config.resources, config.turn_deps)
         self._use(config)
 
