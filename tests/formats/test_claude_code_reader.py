@@ -7,7 +7,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSON, JSONObject
 from contextc.formats.claude_code.codec import TOOL_PREFIX
-from contextc.formats.streams import Delta, StreamReader, note_event
+from contextc.formats.streams import Delta, StreamReader, make_note_event
 from contextc.messages import AnyPart
 from contextc.store.turn_records import drop_incomplete_call, join_deltas, may_have_run
 from tests.formats.claude_code_samples import FORM, STREAMS, assistant, outline, result, sample, text, use, user
@@ -209,7 +209,7 @@ def test_a_result_may_come_before_its_reply_is_over() -> None:
 
 
 def test_notes_of_ours_are_taken_along() -> None:
-    reader, deltas = read([note_event("went back"), assistant(text("Hello."))])
+    reader, deltas = read([make_note_event("went back"), assistant(text("Hello."))])
     assert reader.notes == ["went back"]
     assert len(deltas) == 1
 

@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.codex.codec import CALL_TYPES
-from contextc.formats.streams import Delta, StreamReader, note_event
+from contextc.formats.streams import Delta, StreamReader, make_note_event
 from contextc.messages import AnyPart
 from contextc.store.turn_records import join_deltas
 from tests.formats.codex_samples import FORM, TURNS, answer, called, lines, said
@@ -240,7 +240,7 @@ def test_raw_reasoning_is_shown_if_there_is_no_summary() -> None:
 
 def test_our_notes_are_not_codex_events() -> None:
     """An endpoint may say something of its own among them."""
-    reader, deltas = read([note_event("brought back"), completed(answer("Hi.")), ended()])
+    reader, deltas = read([make_note_event("brought back"), completed(answer("Hi.")), ended()])
     assert (reader.notes, len(deltas), reader.finished) == (["brought back"], 1, True)
 
 

@@ -58,7 +58,7 @@ from contextc.compiler.step import (
     RequestTerms,
     append_at_tip,
     build_cache_entry,
-    check_lease_and_channel,
+    check_lease_and_prefetch_channel,
     compile_request,
     compute_budget,
     decode_reply,
@@ -733,7 +733,7 @@ class MessageCompiler:
 
         def work(tx: Transaction) -> None:
             if lease is not None:
-                check_lease_and_channel(tx, lease, compiled.channel)
+                check_lease_and_prefetch_channel(tx, lease, compiled.channel)
             number, _, other = lock_channel(tx, compiled)
             beside = other is not None and other != seen and other.token != compiled.token
             ledger.save_attempt(tx, number, replace(attempt, doubtful=True) if beside else attempt)
@@ -788,7 +788,7 @@ class MessageCompiler:
 
         def work(tx: Transaction) -> tuple[list[Message], CachedChannelRows | CommitResult, Tip]:
             if lease is not None:
-                check_lease_and_channel(tx, lease, compiled.channel)
+                check_lease_and_prefetch_channel(tx, lease, compiled.channel)
             if tx.is_retry and (done := find_earlier_commit(tx, compiled, there, entries)) is not None:
                 return done
             if not there and (said := append_at_tip(tx, compiled, entries)) is not None:

@@ -557,7 +557,9 @@ class _RowEncoder:
         sent.
         """
         formatter, spelled = self.formatter, self.formatter.name_codec.encode_id
-        paired = formatter.pair_calls(in_blocks(self._with_text_files(entries, blobs)), used_ids=self.used)
+        paired = formatter.pair_calls(
+            merge_adjacent_fragments(self._with_text_files(entries, blobs)), used_ids=self.used
+        )
         messages = paired.messages
         ids = [spelled(part.id) for message in messages for part in message.parts if type(part) is ToolCall]
         open_calls: dict[str, str] = {}
@@ -612,7 +614,7 @@ class _RowEncoder:
         return len(before) - same, wire[same:]
 
 
-def in_blocks(entries: Sequence[DraftEntry]) -> list[Message]:
+def merge_adjacent_fragments(entries: Sequence[DraftEntry]) -> list[Message]:
     """Return the messages of entries, with adjacent dynamic fragments merged into one message."""
     messages: list[Message] = []
     before = None

@@ -11,7 +11,14 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, as_object, decode, encode
 from contextc.compiler import ledger
 from contextc.compiler.compaction import load_compactions
-from contextc.compiler.draft import DraftEntry, LeftOutMessage, hash_chunks, in_blocks, render_item, slice_at_replies
+from contextc.compiler.draft import (
+    DraftEntry,
+    LeftOutMessage,
+    hash_chunks,
+    merge_adjacent_fragments,
+    render_item,
+    slice_at_replies,
+)
 from contextc.compiler.facts_in_texts import describe_kept_facts
 from contextc.compiler.ledger import MAX_LEADING, join_messages, load_messages_by_place, split_chunk
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, ObservedFacts, RequestRecord, record_from_json
@@ -646,7 +653,7 @@ def list_sent_messages(compiled: Compiled, stored: Mapping[int, Message]) -> lis
         for item in _list_items(compiled)
     ]
     for part in slice_at_replies(entries):
-        paired = compiled.formatter.pair_calls(in_blocks(part), used_ids=used).messages
+        paired = compiled.formatter.pair_calls(merge_adjacent_fragments(part), used_ids=used).messages
         found += _trace(paired, [message for _, message in part], stored)
         encode_id = compiled.formatter.name_codec.encode_id
         used.update([encode_id(call.id) for message in paired for call in message.tool_calls])

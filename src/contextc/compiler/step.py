@@ -1460,7 +1460,7 @@ def append_at_tip(tx: Transaction, compiled: Compiled, entries: Sequence[message
     return message
 
 
-def check_lease_and_channel(tx: Transaction, lease: Lease, channel: Channel) -> None:
+def check_lease_and_prefetch_channel(tx: Transaction, lease: Lease, channel: Channel) -> None:
     """Check the lease, and load the channel's row in the same round trip, locked after the conversation."""
     ledger.prefetch_locked_channel(tx, channel)
     check_lease(tx, lease, channel.conversation)

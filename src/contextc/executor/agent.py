@@ -456,7 +456,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             triggers=triggers,
             agent=name,
             fragments=fragments,
-            **{**options, "endpoint": endpoint},
+            **cast(AgentOptions, {**options, "endpoint": endpoint}),
         )
 
     @property

@@ -167,7 +167,7 @@ class ToolCallAccumulator:
         yield tool_call(call_id, name, piece)
 
 
-def note_event(text: str) -> JSONObject:
+def make_note_event(text: str) -> JSONObject:
     """Return an event, inserted among the provider's own, that carries a note for the manifest."""
     return {"type": NOTE_EVENT, "text": text}
 

@@ -230,14 +230,14 @@ def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[H
         request = formatter.decode_request({**body, formatter.messages_key: leading})
         prompts = [request.system.text] if request.system is not None else []
         prompts += [each.text for each in request.messages if each.role == "system"]
-        tools = tool_parts(formatter, request.tools)
+        tools = build_tool_definition_parts(formatter, request.tools)
     except ContextcError:
         return ()
     system = [HeadPart("system", text) for text in prompts if text]
     return (*system, *tools) if formatter.caches_system_first else (*tools, *system)
 
 
-def tool_parts(formatter: Formatter | None, tools: Sequence[AnyTool]) -> tuple[HeadPart, ...]:
+def build_tool_definition_parts(formatter: Formatter | None, tools: Sequence[AnyTool]) -> tuple[HeadPart, ...]:
     """Return the tool definitions as parts. Without a formatter, they have the form of contextc."""
     found: list[HeadPart] = []
     for tool in tools:

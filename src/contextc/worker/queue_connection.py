@@ -66,7 +66,7 @@ class QueueConnection(PsycopgConnector):
             await asyncio.sleep(RETRY_SECONDS)
 
 
-def connect_queue(store: PostgresStore) -> QueueConnection:
+def make_queue_connection(store: PostgresStore) -> QueueConnection:
     """Return a connection to the queue of a store. It is not opened yet."""
     return QueueConnection(
         kwargs={**store.connection_parameters(), "prepare_threshold": None},

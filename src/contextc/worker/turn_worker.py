@@ -295,11 +295,11 @@ class TurnWorker:
         with importing("procrastinate", extra="worker", needed_by="workers"):
             import procrastinate
         from contextc.store.postgres import PostgresStore
-        from contextc.worker.queue_connection import connect_queue
+        from contextc.worker.queue_connection import make_queue_connection
 
         await run_blocking(create_queue_tables, self.store)
         assert isinstance(self.store, PostgresStore), "only PostgreSQL stores have a queue"
-        connection = connect_queue(self.store)
+        connection = make_queue_connection(self.store)
         app = procrastinate.App(connector=connection)
         app.task(name=TASK_NAME, queue=self.options.queue, pass_context=True, retry=_retry_strategy())(self._run_job)
         async with app.open_async():

@@ -20,7 +20,7 @@ from contextc._installed_packages import importing
 from contextc._json import JSON, JSONObject
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ContextcError, FailureKind, InvalidSetting, ProviderFailed
-from contextc.formats.streams import note_event
+from contextc.formats.streams import make_note_event
 from contextc.providers.anthropic import TABLE as ANTHROPIC
 from contextc.providers.availability import with_login_fix
 from contextc.providers.claude_code.call_options import ClaudeCallbacks, ClaudeCallOptions, parse_call_options
@@ -361,7 +361,7 @@ class ClaudeCodeEndpoint(Endpoint):
         if live is None:
             start = await prepare_session(call, asked, session, self._sessions(call))
             for text in start.notes:
-                yield note_event(text)
+                yield make_note_event(text)
             for line in start.lines:
                 yield line
             if start.lines:
@@ -437,9 +437,9 @@ def _line_or_note(line: JSONObject) -> JSONObject:
         case "api_retry":
             known = [line.get(name) for name in ("error_status", "error")]
             why = " ".join(str(each) for each in known if each and each != "unknown")
-            return note_event(f"Claude Code retried its API request ({why or 'connection lost'}).")
+            return make_note_event(f"Claude Code retried its API request ({why or 'connection lost'}).")
         case "mirror_error":
-            return note_event(f"The transcript of the session could not be written: {line.get('error')}")
+            return make_note_event(f"The transcript of the session could not be written: {line.get('error')}")
         case _:
             return line
 

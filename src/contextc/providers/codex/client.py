@@ -13,7 +13,7 @@ from typing import cast
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSONObject
 from contextc.errors import InvalidSetting, ProviderFailed
-from contextc.formats.streams import note_event
+from contextc.formats.streams import make_note_event
 from contextc.providers.availability import with_login_fix
 from contextc.providers.client import Endpoint, ProviderCall, check_env
 from contextc.providers.codex.app_server import (
@@ -123,7 +123,7 @@ class CodexEndpoint(Endpoint):
         opened = await threads.open(wanted)
         try:
             for each in opened.notes:
-                yield note_event(each)
+                yield make_note_event(each)
             if opened.recorded_turn is not None:
                 for event in recorded_events(opened):
                     yield event

@@ -17,7 +17,7 @@ from contextc._json import JSON, JSONObject, encode
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ProviderFailed
 from contextc.formats.codex.codec import CALL_TYPES, Decoder, encode_result
-from contextc.formats.streams import note_event
+from contextc.formats.streams import make_note_event
 from contextc.messages import SYSTEM_CONTEXT, Message, ToolCall, ToolResult
 from contextc.providers.client import Host, ProviderCall
 from contextc.providers.codex.app_server import (
@@ -112,7 +112,7 @@ class CodexTurn:
                     raise
                 items, as_text = others, as_text + 1
         if as_text:
-            yield note_event(
+            yield make_note_event(
                 f"{as_text} of {len(items)} history items were sent to Codex as text: their types are not accepted."
             )
 
@@ -123,7 +123,7 @@ class CodexTurn:
                 self._start(self._answer(message))
             elif self._is_ours(message):
                 while self._notes:
-                    yield note_event(self._notes.pop(0))
+                    yield make_note_event(self._notes.pop(0))
                 for each in (*self._unreported.messages_before(message, self.items), message):
                     self._keep(each)
                     yield {"method": each["method"], "params": self._params(each)}

@@ -15,10 +15,10 @@ from contextc.formats.rules_docs import find_rule, render_rule
 from contextc.inspection.line_details import (
     HeadPart,
     LineDetails,
+    build_tool_definition_parts,
     compute_item_costs,
     describe_parts,
     pair_details,
-    tool_parts,
 )
 from contextc.inspection.request_details import RequestLine, detail_fields, distribute_window, head_details
 from contextc.interchange.found_conversation import DATA_ERRORS
@@ -112,7 +112,7 @@ class OpenedRequest:
         return self._with_details(views) if detailed else views
 
     def _tool_parts(self, detailed: bool) -> list[tuple[HeadPart, int]]:
-        parts = tool_parts(self.formatter, self.tool_list) if detailed else ()
+        parts = build_tool_definition_parts(self.formatter, self.tool_list) if detailed else ()
         return list(zip(parts, distribute(self.tools, [each.size for each in parts]), strict=True))
 
     def _with_details(self, views: list[RequestLine]) -> list[RequestLine]:
