@@ -413,7 +413,7 @@ def test_many_conversations_are_summed_up_at_once(tmp_path: Path, full: int) -> 
             done = [event for event in store.events(name) if isinstance(event, CompactionFinished)]
             assert [event.fallback for event in done] == [""]
             assert [each.waits for each in executors[0].compiler.compactions(name)] == [False]
-            assert len(store.load(name)) == 2 * (full + 3) + 2
+            assert len(store.load(name)) == 2 * (full + 2) + 2
             usage = store.turns(name)[0].usage
             assert usage is not None
             assert usage.input == 7
