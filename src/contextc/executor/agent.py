@@ -15,6 +15,7 @@ from functools import partial
 from secrets import token_hex
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar, Unpack, cast, overload
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
@@ -26,12 +27,15 @@ from contextc.errors import InvalidInput, InvalidOutput, InvalidSetting, Nothing
 from contextc.events import AnyEvent, TextDelta, TurnStart
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (
+    AgentConfig,
     AgentOptions,
+    ClientCache,
     ContextSource,
     ModelArgument,
     TurnInput,
 )
 from contextc.executor.agent_executor import AgentExecutor
+from contextc.executor.summaries import BackgroundSummaries
 from contextc.executor.turn import NOTHING_TO_DO, Turn, run_turn
 from contextc.executor.turn_store import TurnResult, add_usage
 from contextc.messages import Message, Usage, system
@@ -177,6 +181,8 @@ class AgentResult(Struct, Generic[T], frozen=True, kw_only=True):
     tool_calls: int = 0
     model: str = ""
     """The model that gave the last answer."""
+    agent: str = ""
+    """The agent that gave the last answer: another one after a handoff."""
     value: T | None = None
     problem: str = ""
     """The reason why the last answer does not have the requested type."""
@@ -288,6 +294,7 @@ class AgentRun(Generic[T]):
             finish=results[-1].finish,
             text=results[-1].text,
             model=results[-1].model,
+            agent=results[-1].agent,
             messages=await run_blocking(self._load_messages, [each.turn for each in results]),
             usage=usage,
             cost=None if None in costs else sum(cast(list[float], costs)),
@@ -355,9 +362,24 @@ class Agent(agent_config.FixedOptions, Generic[T]):
 
     `triggers` are the default ones unless given; `()` disables them. `approve` is called before a tool that requires
     approval runs. All other options are those of `AgentExecutor`.
+
+    `handoffs` are agents that this one can hand the conversation over to, in the middle of a turn: the model gets a
+    tool for each, and `description` is what it reads about an agent. The attribute can be set later, for agents that
+    hand over to each other.
     """
 
-    __slots__ = ("__weakref__", "_executor", "_make_executor", "_output", "_owns_store")
+    __slots__ = (
+        "__weakref__",
+        "_background",
+        "_clients",
+        "_elsewhere",
+        "_executor",
+        "_handoffs",
+        "_make_executor",
+        "_output",
+        "_owns_store",
+        "description",
+    )
 
     @overload
     def __init__(
@@ -370,6 +392,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         output_type: None = ...,
         name: str = ...,
         triggers: Iterable[Trigger] | None = ...,
+        handoffs: "Iterable[Agent[str]]" = ...,
+        description: str = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
 
@@ -384,6 +408,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         output_type: type[T],
         name: str = ...,
         triggers: Iterable[Trigger] | None = ...,
+        handoffs: "Iterable[Agent[T]]" = ...,
+        description: str = ...,
         **options: Unpack[AgentOptions],
     ) -> None: ...
 
@@ -397,12 +423,18 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         output_type: type[T] | None = None,
         name: str = DEFAULT_AGENT,
         triggers: Iterable[Trigger] | None = None,
+        handoffs: "Iterable[Agent[T]]" = (),
+        description: str = "",
         **options: Unpack[AgentOptions],
     ) -> None:
         _check_options(options)
         fragments = _instruction_fragments(instructions)
         functions, native = agent_config.split_tools(tools)
+        self.description = description
         self._output = output_type_of(output_type)
+        self._background, self._clients = BackgroundSummaries(), list[tuple[Store, Provider, ClientCache]]()
+        self._elsewhere: WeakKeyDictionary[AgentExecutor, WeakKeyDictionary[Store, AgentExecutor]] = WeakKeyDictionary()
+        self._handoffs = self._checked_handoffs(handoffs, name)
         self._make_executor = partial(
             self._executor_of,
             tools=(*functions.values(), *native),
@@ -447,17 +479,102 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         name: str,
         options: AgentOptions,
     ) -> AgentExecutor:
+        offered = tuple([agent_config.handoff_tool(each.name, each.description) for each in self._handoffs])
         if self._output is not None:
-            fragments, options = _with_output(provider, bool(tools), self._output, fragments, options)
-        return AgentExecutor(
+            fragments, options = _with_output(provider, bool(tools or offered), self._output, fragments, options)
+        made = AgentExecutor(
             store,
             provider,
-            tools=tools,
+            tools=(*tools, *offered),
             triggers=triggers,
             agent=name,
             fragments=fragments,
             **cast(AgentOptions, {**options, "endpoint": endpoint}),
         )
+        if offered and provider.runs_tools:
+            raise InvalidSetting(
+                f"handoffs: {provider.name} runs tools itself, within one reply, and cannot hand a conversation over",
+                fix="Hand over from an agent with another model. An agent of this provider can be handed over to.",
+            )
+        made = made.sharing(self._find_clients(store, provider, made.config.clients), self._background)
+        return made.handing_over_to(self._members) if offered else made
+
+    def _find_clients(self, store: Store, provider: Provider, made: ClientCache) -> ClientCache:
+        """Return the clients that the agent has for a provider already: runs with another model share them."""
+        if made.given is not None:
+            return made
+        for where, known, clients in self._clients:
+            if where is store and known == provider:
+                return clients
+        self._clients.append((store, provider, made))
+        return made
+
+    # ── handoffs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def handoffs(self) -> "tuple[Agent[T], ...]":
+        """The agents that this one can hand a conversation over to."""
+        return self._handoffs
+
+    @handoffs.setter
+    def handoffs(self, others: "Iterable[Agent[T]]") -> None:
+        self._handoffs = self._checked_handoffs(others, self._executor.agent)
+        self._executor = self._executor_like(self._executor, self._executor.store)
+
+    def _checked_handoffs(self, others: "Iterable[Agent[T]]", name: str) -> "tuple[Agent[T], ...]":
+        found = tuple(others) if isinstance(others, Iterable) else (others,)
+        for each in found:
+            if not isinstance(each, Agent):
+                raise InvalidSetting(f"handoffs must be agents, got {type(each).__name__}", fix="Pass cc.Agent(…).")
+            if each._output_kind() != self._output_kind():
+                raise InvalidSetting(
+                    f"handoffs: {each.name} answers with {_type_text(each._output_kind())}, and {name} with "
+                    f"{_type_text(self._output_kind())}",
+                    fix="Give both the same output_type: callers get the answer of either.",
+                )
+        names = [name, *[each.name for each in found]]
+        if doubled := next((each for each in names if names.count(each) > 1), None):
+            raise InvalidSetting(
+                f"handoffs: two agents are named {doubled!r}", fix='Name each of them: cc.Agent(…, name="refunds").'
+            )
+        return found
+
+    def _output_kind(self) -> object:
+        return str if self._output is None else self._output.kind
+
+    def _members(self, store: Store) -> dict[str, AgentConfig]:
+        """Return all agents that a turn can come to, by name, configured for a store."""
+        found: dict[str, Agent[T]] = {self.name: self}
+        left = list(self.handoffs)
+        while left:
+            each = left.pop()
+            if found.setdefault(each.name, each) is not each:
+                raise InvalidSetting(
+                    f"handoffs: two agents are named {each.name!r}", fix="Give each agent a name of its own."
+                )
+            left += [other for other in each.handoffs if found.get(other.name) is not other]
+        return {name: each._executor_in(store).config for name, each in found.items() if each is not self}
+
+    def _executor_in(self, store: Store) -> AgentExecutor:
+        """Return the executor of this agent for turns in the store of another one."""
+        executor = self.executor
+        if executor.store is store:
+            return executor
+        made = self._elsewhere.setdefault(executor, WeakKeyDictionary())
+        if store not in made:
+            made[store] = self._executor_like(executor, store)
+        return made[store]
+
+    def _executor_like(
+        self, executor: AgentExecutor, store: Store, fragments: list[PromptFragment] | None = None
+    ) -> AgentExecutor:
+        """Return an executor with the models of another one: in a store, and with other instructions if given."""
+        make = self._make_executor if fragments is None else partial(self._make_executor, fragments=fragments)
+        kept = [(each.provider, each.clients.given) for each in (executor.config, *executor.config.fallbacks)]
+        first, *others = [make(store, *each) for each in kept]
+        return first.falling_back_to(others) if others else first
+
+    # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
     def executor(self) -> AgentExecutor:
@@ -606,10 +723,15 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         return await self.executor.compact(conversation, instructions=instructions)
 
     async def close(self) -> None:
-        """Close this event loop's client of the provider, and the store if the agent opened it."""
-        await self.executor.close()
+        """Close this event loop's clients of providers, and the store if the agent opened it."""
+        await self._close_clients()
         if self._owns_store:
             self.store.close()
+
+    async def _close_clients(self) -> None:
+        await self.executor.close()
+        for _, _, clients in self._clients:
+            await clients.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -625,9 +747,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         fragments = None if instructions is None else _instruction_fragments(instructions)
         if model is not None:
             return self._make_executors(executor.store, model, None, fragments)
-        kept = [(each.provider, each.clients.given) for each in (executor.config, *executor.config.fallbacks)]
-        first, *others = [self._make_executor(executor.store, *each, fragments=fragments or []) for each in kept]
-        return first.falling_back_to(others) if others else first
+        return self._executor_like(executor, executor.store, fragments)
 
     def _make_run(
         self,
@@ -647,11 +767,15 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             await run.executor.config.background.wait(run.conversation)  # what is paid for is stored
             return result
         finally:
-            await run.executor.close()
+            await self._close_clients()
 
 
 _overrides: ContextVar[Mapping[Agent[Any], AgentExecutor]] = ContextVar("contextc.overrides", default={})  # noqa: B039
 """The executors that agents have in place of their own, in the blocks of `Agent.override`."""
+
+
+def _type_text(kind: object) -> str:
+    return getattr(kind, "__name__", str(kind))
 
 
 def _check_no_loop(name: str, other: str) -> None:

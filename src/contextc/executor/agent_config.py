@@ -8,6 +8,7 @@ after earlier steps have run.
 import asyncio
 import inspect
 import math
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
@@ -31,7 +32,7 @@ from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, endpoint
 from contextc.store import Store
-from contextc.store.message_log import check_name
+from contextc.store.message_log import check_name, run_name
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import TurnRecord
 from contextc.tools import FunctionTool, ToolContext, ToolLike, tool, tools_by_name
@@ -57,6 +58,9 @@ PrepareMessages: TypeAlias = Callable[[JSONObject, int], JSONObject | Awaitable[
 ShouldContinue: TypeAlias = Callable[[Message, Sequence[Message]], bool]
 ContextSource: TypeAlias = PromptContext | Callable[[str], PromptContext | None]
 """The prompt context of an agent's turns, or a function of the conversation's name that returns it for each step."""
+
+
+NOT_IN_TOOL_NAMES, MAX_TOOL_NAME = re.compile(r"[^a-zA-Z0-9_-]"), 64
 
 
 class Suspend(Struct, frozen=True, kw_only=True):
@@ -167,6 +171,10 @@ class AgentConfig:
     context: ContextSource | None = None
     deps: Callable[[str], object] | None = None
     """Returns the dependencies of a turn whose caller passes none, by the conversation's name."""
+    handoffs: "Callable[[Store], Mapping[str, AgentConfig]] | None" = None
+    """Returns the agents that a turn can be handed over to, by name, configured for the turn's store."""
+    speaker: str = ""
+    """The agent that has taken a turn of this one over, if any. What it says is stored under this agent's name."""
     fallbacks: "tuple[AgentConfig, ...]" = ()
     """The configurations of the models that go on, one after the other, where this one fails."""
     turn_deps: object = None
@@ -249,7 +257,38 @@ class AgentConfig:
             turn_deps=self.turn_deps,
             approve=self.approve,
             owner=self.owner,
+            agent=self.agent,
+            handoffs=self.handoffs,
+            speaker=self.speaker,
+            limits=self.limits,
+            run=self.run,
+            compile_arguments={**first.compile_arguments, "run": self.run},
         )
+
+    def handed_over_to(self, name: str, conversation: str) -> "AgentConfig":
+        """Return the configuration of this agent's turn once another agent has taken it over.
+
+        Model, instructions, tools and triggers are those of the other one. The turn, its limits and its approvals stay.
+        """
+        assert self.handoffs is not None, "the agent hands nothing over"
+        other = self.handoffs(self.store)[name].for_turn(conversation, self.turn_deps)
+        return replace(
+            other,
+            context=self.context or other.context,
+            approve=self.approve or other.approve,
+            owner=self.owner,
+            agent=self.agent,
+            handoffs=self.handoffs,
+            speaker=name,
+            limits=self.limits,
+            run=self.run,
+            background=self.background,
+            compile_arguments={**other.compile_arguments, "run": self.run},
+        )
+
+    def channel_agent(self, agent: str) -> str:
+        """Return the agent of the channel that requests of a turn are sent on: one for each that has taken it over."""
+        return run_name(agent, self.speaker) if self.speaker else agent
 
 
 ModelArgument: TypeAlias = Provider | str | Endpoint
@@ -478,6 +517,25 @@ def is_number(value: object) -> bool:
 
 def _type_name(value: object) -> str:
     return type(value).__name__
+
+
+# ── handoffs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+# A handoff is the call of a tool without parameters. The agent that goes on is found in the stored conversation: it
+# follows from the last reply and the results of its calls, so it holds after a crash, in a fork, and after a rewind.
+
+
+def handoff_tool(name: str, description: str) -> FunctionTool:
+    """Return the tool that hands a conversation over to an agent."""
+
+    def hand_over() -> str:
+        return f"The conversation was handed over to {name}."
+
+    text = f"Hand the conversation over to {name}. {description}".strip()
+    return tool(hand_over, name=handoff_tool_name(name), description=text)
+
+
+def handoff_tool_name(name: str) -> str:
+    return f"transfer_to_{NOT_IN_TOOL_NAMES.sub('_', name)}"[:MAX_TOOL_NAME]
 
 
 # ── tools that the client runs ────────────────────────────────────────────────────────────────────────────────────────

@@ -388,6 +388,14 @@ class AgentExecutor(agent_config.FixedOptions):
         """Return a copy of this agent that goes on with the models of others, in this order, where its own fails."""
         return self._copy(replace(self.config, fallbacks=tuple([each.config for each in others])))
 
+    def handing_over_to(self, others: Callable[[Store], Mapping[str, AgentConfig]]) -> Self:
+        """Return a copy of this agent whose turns other agents can take over. `others` returns them for a store."""
+        return self._copy(replace(self.config, handoffs=others))
+
+    def sharing(self, clients: ClientCache, background: BackgroundSummaries) -> Self:
+        """Return a copy of this agent that has the clients and the background summaries of another one."""
+        return self._copy(replace(self.config, clients=clients, background=background))
+
     def asking(self, approve: Approve | Suspend | None) -> Self:
         """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
         agent_config.check_approve(approve)
@@ -399,9 +407,11 @@ class AgentExecutor(agent_config.FixedOptions):
 
     async def close(self) -> None:
         """Close this event loop's client of the provider. A summary that is being written there is cancelled."""
-        for config in (self.config, *self.config.fallbacks):
-            await config.background.close()
-            await config.clients.close()
+        others = self.config.handoffs(self.store).values() if self.config.handoffs is not None else ()
+        for config in (self.config, *others):
+            for each in (config, *config.fallbacks):
+                await each.background.close()
+                await each.clients.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -23,7 +23,7 @@ from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.ledger import SessionManager, load_messages_by_place
 from contextc.errors import ContextcError, ContextOverflow, ConversationBusy, LeaseLost, ProviderFailed, describe_error
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
-from contextc.executor.agent_config import AgentConfig, Suspend, with_client_tools
+from contextc.executor.agent_config import AgentConfig, Suspend, handoff_tool_name, with_client_tools
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS
 from contextc.executor.model_call import (
@@ -49,6 +49,7 @@ from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Deliver, Endpoint
 from contextc.store.async_store import wait_for_lease
+from contextc.store.branches import SPEAKER_META
 from contextc.store.ledger_schema import LeftOutReason
 from contextc.store.message_log import SEQ_MASK, Lease, find_tip, load_tip, run_name
 from contextc.store.transaction_engine import Transaction
@@ -146,7 +147,8 @@ class StepPreparer:
         context = asked.get("context") or PromptContext()
         if context.responding_to is None and sender is not None:
             asked["context"] = replace(context, responding_to=sender)
-        return {**asked, "agent": self.turn_store.agent, "running": self.turn_store.load_running()}
+        agent = self.config.channel_agent(self.turn_store.agent)
+        return {**asked, "agent": agent, "running": self.turn_store.load_running()}
 
     def prepare_after_compaction(self, index: int, states: dict[str, JSONObject]) -> PreparedStep:
         """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
@@ -750,7 +752,37 @@ class TurnRunner:
             message=progress.reply,
             error=error,
             model=self.config.provider.model_id,
+            agent=self.config.speaker or self.turn_store.author,
         )
+
+    # ── handoffs and fallbacks ────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _select_agent(self, *, has_open_calls: bool = False) -> None:
+        """Go on with the agent that the conversation was handed over to; with open calls, with the one that made them.
+
+        The store tells who that is, so that a turn is continued by the same agent in any process.
+        """
+        entrance = self._first_config
+        if entrance.handoffs is not None:
+            speaker, called = await run_blocking(self.turn_store.load_last_speaker)
+            others = entrance.handoffs(entrance.store)
+            by_tool = {handoff_tool_name(each): each for each in (*others, entrance.agent)}
+            handed = [by_tool[each] for each in called if each in by_tool]
+            wanted = handed[-1] if handed and not has_open_calls else speaker
+            name = wanted if wanted in others else ""
+            if name != self.config.speaker:
+                config = entrance.handed_over_to(name, self.turn_store.conversation) if name else entrance
+                self.turn_state.budget = config.budget
+                self._use(config)
+        await self._use_channel()
+
+    async def _use_channel(self) -> None:
+        """Let the states and messages of triggers belong to the channel of the configuration."""
+        config, record = self.config, self.turn_store
+        agent = config.channel_agent(record.agent)
+        channel = str(config.compiler.channel(record.conversation, agent=agent, directory=config.directory or None))
+        if channel != record.channel:
+            await run_blocking(record.use_channel, channel, config.channel_trigger_names)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -759,12 +791,14 @@ class TurnRunner:
         owner = self.config.owner
         if owner is not None:
             await run_blocking(owner.check, self.turn_store.turn)
+        await self._select_agent(has_open_calls=bool(self.turn_store.turn.steps))
         if self.turn_store.turn.steps:  # the turn was interrupted or suspended, and is resumed
             await run_blocking(
                 self.turn_state.restore, self.turn_store.store, self.turn_store.conversation, self.turn_store.turn
             )
             if (finish := await self._run_unstarted_calls()) is not None:
                 return finish
+            await self._select_agent()
         while True:
             if (limit := self._reached_limit()) is not None:
                 return limit
@@ -786,6 +820,8 @@ class TurnRunner:
                 finish = answered.tools.ended or self._finish_reason(results)
             if finish is not None:
                 return finish
+            if self.config.handoffs is not None:
+                await self._select_agent()
 
     async def _run_unstarted_calls(self) -> str | None:
         """Run the calls of the last reply whose tools were never started, as far as they are approved.
@@ -871,6 +907,7 @@ class TurnRunner:
                     raise
                 await run_blocking(self.turn_store.append_events, retry_event(failure, 0.0, 1))
                 self._use(self._agent_config.with_next_model())
+                await self._use_channel()
                 prepared = await self._prepare(self.preparer.prepare_for_next_model, index)
 
     async def _call_model(self, prepared: PreparedStep, index: int, endpoint: Endpoint) -> ReceivedReply:
@@ -995,6 +1032,8 @@ class TurnRunner:
         calls = message.tool_calls if message is not None else ()
         if message is not None and record.reply_to and not calls and message.finish != "pause":
             message = replace(message, recipients=record.reply_to)
+        if message is not None and config.speaker:
+            message = replace(message, meta={**(message.meta or {}), SPEAKER_META: config.speaker})
         usage, spent = progress.totals_with(messages, compiled.provider.model)
         also, ended = record.finish_step(
             rest=incoming.unjournaled_parts(),

@@ -92,6 +92,8 @@ class TurnResult(Struct, frozen=True, kw_only=True):
     error: Exception | None = None
     model: str = ""
     """The model that was called last."""
+    agent: str = ""
+    """The agent that answered last: another one after a handoff."""
 
     @property
     def text(self) -> str:
@@ -488,6 +490,16 @@ class TurnStore:
         self._set_sender(tx, at)
         turn = TurnRecord(number=0, agent=self.agent, run=self.run, opened=at.seq, opening=at.uid, started=now_ms())
         return records.insert_turn(tx, self.lease.root, turn)
+
+    def use_channel(self, channel: str, channel_triggers: Collection[str]) -> None:
+        """Send later requests on another channel, and load the states of its triggers."""
+        self.channel, self._channel_triggers = channel, frozenset(channel_triggers)
+        owners = self.agent, channel if self._channel_triggers else self.agent
+        self.trigger_states = self.store.read(lambda tx: records.load_trigger_states(tx, self.lease.root, *owners))
+
+    def load_last_speaker(self) -> tuple[str, list[str]]:
+        """Return who gave the last reply, and the tools that it called and that have answered."""
+        return self.store.read(lambda tx: branches.find_last_speaker(tx, self.conversation, self.author))
 
     def is_on_branch(self, branch: int) -> bool:
         """Return True if the message that opened this turn is on the conversation's current branch."""

@@ -465,6 +465,32 @@ def find_unanswered(tx: Transaction, conversation: str, agent: str) -> int:
     return 0
 
 
+SPEAKER_META = "spoken_by"
+"""Field of a reply's `meta`: the agent that a conversation was handed over to, and that gave this reply."""
+
+
+def find_last_speaker(tx: Transaction, conversation: str, agent: str) -> tuple[str, list[str]]:
+    """Return who gave the last reply of an agent, and the tools that it called and that have answered.
+
+    The first is empty unless another agent had taken the conversation over.
+    """
+    here = load_tip(tx, conversation)
+    until, first = here.seq, max(load_context_start(tx, here.branch, here.seq), here.seq - MAX_SEARCHED_MESSAGES)
+    answered: set[str] = set()
+    while until > first:
+        after = max(first, until - SEARCH_BATCH)
+        for message in reversed(load_between(tx, here.branch, after, until)):
+            if message.author not in (None, agent):
+                continue
+            answered |= {result.call_id for result in message.tool_results if not result.is_error}
+            if message.role == "assistant" and message.status == "sent":
+                speaker = (message.meta or {}).get(SPEAKER_META)
+                called = [call.name for call in message.tool_calls if call.id in answered]
+                return speaker if isinstance(speaker, str) else "", called
+        until = after
+    return "", []
+
+
 def _set_current_branch(tx: Transaction, conversation: str, branch: int) -> None:
     tx.run("UPDATE main.conversation SET branch = ?, revision = revision + 1 WHERE name = ?", branch, conversation)
     update_last_active(tx, conversation)
