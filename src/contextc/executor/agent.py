@@ -423,7 +423,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         output_type: type[T] | None = None,
         name: str = DEFAULT_AGENT,
         triggers: Iterable[Trigger] | None = None,
-        handoffs: "Iterable[Agent[T]]" = (),
+        handoffs: "Iterable[Agent[Any]]" = (),
         description: str = "",
         **options: Unpack[AgentOptions],
     ) -> None:
