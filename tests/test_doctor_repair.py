@@ -232,7 +232,9 @@ def test_damage_is_repaired_on_a_branch_of_its_own(store: cc.Store, code: str) -
     assert store.pinned("demo") == [len(texts)]
     assert store.append("demo", cc.user("last"), key="k").seq == len(texts), "a client that repeats itself adds nothing"
     store.append("demo", cc.user("on"))
-    compiled = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5")).compile("demo", budget=8_000)
+    compiled = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5")).compile(
+        "demo", max_input_tokens=8_000
+    )
     assert cc.lint(compiled.params, format="anthropic") == []
     store.fork("demo", "clean")
     assert found(store) == []

@@ -377,9 +377,9 @@ class ContextOverflow(ContextcError):
             f"The required messages need {needed:,} tokens{pins}, but {available:,} are available: {window:,}, "
             f"less {system:,} for the system prompt, {tools:,} for tools, {reserve:,} for the answer, {margin:,} for "
             "safety",
-            fix="Raise `budget` (of a MessageManager: `max_tokens`), shorten the system prompt or the new message, pass"
-            " fewer tools, or pin fewer messages. A message that is too long is left out as soon as another message"
-            " follows it.",
+            fix="Raise `max_input_tokens` (of a MessageManager: `max_tokens`), shorten the system prompt or the new"
+            " message, pass fewer tools, or pin fewer messages. A message that is too long is left out as soon as"
+            " another message follows it.",
         )
 
 

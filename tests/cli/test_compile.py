@@ -28,7 +28,7 @@ def next_request(store: cc.Store, model: str = MODEL, **other: Any) -> tuple[cc.
     compiler = cc.MessageCompiler(store, model)
     fragments = [cc.PromptFragment("identity", "You are a coder."), cc.PromptFragment("rules", "Write tests first.")]
     settings = SETTINGS if compiler.provider.format == "anthropic" else {}
-    usual: dict[str, Any] = {"fragments": fragments, "tools": [TOOL], "settings": settings, "output": 2_000}
+    usual: dict[str, Any] = {"fragments": fragments, "tools": [TOOL], "settings": settings, "max_output_tokens": 2_000}
     return compiler, compiler.compile("demo", **{**usual, **other})
 
 
@@ -234,7 +234,7 @@ def test_tools_are_read_in_any_format(run: Run, tmp_path: Path, definition: JSON
         ),
         (["compile", "demo", "-m", MODEL, "--edit", "99", "x"], "has no message 99"),
         (["compile", "demo", "-m", MODEL, "--edit", "3", "x"], "Message 3 is a tool result"),
-        (["compile", "demo", "-m", MODEL, "--budget", "0"], "budget must be a positive number of tokens, got 0"),
+        (["compile", "demo", "-m", MODEL, "--budget", "0"], "--budget must be greater than 0, got 0"),
         (["compile", "demo", "-m", MODEL, "--system", "@none.txt"], "none.txt cannot be read"),
         (["compile", "demo", "-m", MODEL, "--strategy", "newest"], "is not one of"),
         (["compile", "--from", "-", "-f", "anthropic", "-m", MODEL], "'standard input' has no message"),
@@ -286,10 +286,10 @@ def test_without_a_model_the_previous_one_is_used(run: Run, tmp_path: Path) -> N
     with cc.open_store(address) as store:
         compiler = cc.MessageCompiler(store, cc.provider("server:our-model", window=5_000))
         store.append("demo", cc.user("hi"))
-        with compiler.attempt(compiler.compile("demo", agent="coder", budget=3_000)) as attempt:
+        with compiler.attempt(compiler.compile("demo", agent="coder", max_input_tokens=3_000)) as attempt:
             attempt.commit(cc.assistant("hello"))
         store.append("demo", cc.user("Go on"))
-        wanted = compiler.compile("demo", agent="coder", budget=3_000)
+        wanted = compiler.compile("demo", agent="coder", max_input_tokens=3_000)
     for more in ([], ["-m", "server:our-model", "--agent", "coder"]):
         shown = run("compile", "demo", "--store", address, *more, CONTEXTC_MODEL=MODEL)
         assert shown.stdout.startswith("demo: request 2 for coder on server:our-model\n"), shown.stderr
@@ -352,7 +352,7 @@ def test_explain_builds_the_bytes_again(run: Run, tmp_path: Path) -> None:
     with cc.open_store(address) as store:
         for output, reply in ((2_000, "hello"), (3_000, "yes"), (2_000, "see you")):
             store.append("demo", cc.user("hi"))
-            compiler, compiled = next_request(store, output=output)
+            compiler, compiled = next_request(store, max_output_tokens=output)
             with compiler.attempt(compiled) as attempt:
                 attempt.commit(cc.assistant(reply))
             sent.append(compiled.body)

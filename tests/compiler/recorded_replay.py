@@ -110,7 +110,7 @@ def replay(
             system_prompt=system_prompt,
             tools=tools,
             fragments=fragments(number),
-            budget=budget,
+            max_input_tokens=budget,
             retry=not waiting,
         )
         waiting = []

@@ -38,12 +38,12 @@ def append_and_commit(
     compiler: cc.MessageCompiler,
     *messages: Message,
     reply: str = "Yes.",
-    budget: int | None = None,
+    max_input_tokens: int | None = None,
     tools: Sequence[cc.Tool] = (),
 ) -> cc.Compiled:
     """Append messages, and commit a reply to them."""
     compiler.store.extend("c", messages)
-    compiled = compiler.compile("c", budget=budget, tools=tools)
+    compiled = compiler.compile("c", max_input_tokens=max_input_tokens, tools=tools)
     compiler.begin(compiled)
     compiler.commit(compiled, cc.assistant(reply))
     return compiled

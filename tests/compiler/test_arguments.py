@@ -22,11 +22,11 @@ def compiler() -> cc.MessageCompiler:
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
-        ({"budget": "8000"}, "budget must be a positive number of tokens, got '8000'"),
-        ({"budget": -1}, "budget .*, got -1"),
-        ({"budget": True}, "budget .*, got True"),
-        ({"output": 0}, "output .*, got 0"),
-        ({"output": "5"}, "output .*, got '5'"),
+        ({"max_input_tokens": "8000"}, "max_input_tokens must be a positive number of tokens, got '8000'"),
+        ({"max_input_tokens": -1}, "max_input_tokens .*, got -1"),
+        ({"max_input_tokens": True}, "max_input_tokens .*, got True"),
+        ({"max_output_tokens": 0}, "max_output_tokens .*, got 0"),
+        ({"max_output_tokens": "5"}, "max_output_tokens .*, got '5'"),
         ({"system_prompt": ["x"]}, "system_prompt must be a string, got list"),
         ({"settings": [1]}, "settings must be a dict, got list"),
         ({"settings": {"messages": []}}, "messages is written by the compiler"),

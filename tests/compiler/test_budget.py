@@ -50,7 +50,7 @@ def test_the_reserve_is_the_requested_output_within_limits(
     """Guarantee 7.1: reserve = min(requested output, 32k, window/2)."""
     compiler = compiler_for(window, longest)
     compiler.store.append("c", cc.user("Hello."))
-    compiled = compiler.compile("c", output=requested)
+    compiled = compiler.compile("c", max_output_tokens=requested)
     assert compiled.budget.reserve == reserve
     assert compiled.params["max_tokens"] == (requested or reserve)  # while the window has room for it
 
@@ -69,9 +69,9 @@ def test_a_callers_budget_caps_the_whole_input_and_reserves_nothing() -> None:
     """Guarantee 7.1: system prompt and tools are within it."""
     compiler = compiler_for(window=100_000)
     for index in range(20):
-        append_and_commit(compiler, cc.user(filler_text(150, f"question {index}")), budget=2_000)
+        append_and_commit(compiler, cc.user(filler_text(150, f"question {index}")), max_input_tokens=2_000)
     compiler.store.append("c", cc.user("And now?"))
-    compiled = compiler.compile("c", system_prompt="You are brief.", tools=[LOOK], budget=2_000)
+    compiled = compiler.compile("c", system_prompt="You are brief.", tools=[LOOK], max_input_tokens=2_000)
     budget = compiled.budget
     assert (budget.limit, budget.reserve, budget.margin) == (2_000, 0, 0)
     assert budget.available == 2_000 - budget.system - budget.tools

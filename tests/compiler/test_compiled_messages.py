@@ -59,7 +59,7 @@ def test_messages_are_trimmed_like_the_request() -> None:
             store.append("demo", cc.tool_result(call.id, "read", "word " * 200))
             store.append("demo", cc.assistant(f"answer {number}"))
         store.append("demo", cc.user("And now?"))
-        compiled = cc.MessageCompiler(store, "openai-chat:gpt-5.1").compile("demo", budget=4_000)
+        compiled = cc.MessageCompiler(store, "openai-chat:gpt-5.1").compile("demo", max_input_tokens=4_000)
 
         texts = [message.text for message in compiled.messages]
         results = [each for message in compiled.messages for each in message.tool_results]

@@ -60,7 +60,7 @@ def test_an_equal_tool_is_not_sent_with_the_changes_of_another(compiler: cc.Mess
     one, two = lookup(id={"type": "integer"}), lookup(id={"type": "integer"})
     compiler.compile("demo", tools=[one])
     one.parameters["properties"]["city"] = {"type": "string"}
-    [result] = compiler.compile("demo", tools=[two], output=100).params["tools"]
+    [result] = compiler.compile("demo", tools=[two], max_output_tokens=100).params["tools"]
     assert result["input_schema"]["properties"] == {"id": {"type": "integer"}}
 
 

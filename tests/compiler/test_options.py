@@ -23,5 +23,5 @@ def test_facts_about_models_and_providers_can_all_be_passed_by_name() -> None:
 
 def test_the_configuration_of_an_agent_is_immutable() -> None:
     with pytest.raises(FrozenInstanceError):
-        object.__new__(AgentConfig).budget = 1  # pyright: ignore[reportAttributeAccessIssue]
+        object.__new__(AgentConfig).max_input_tokens = 1  # pyright: ignore[reportAttributeAccessIssue]
     assert [*AgentConfig.__slots__] == [each.name for each in fields(AgentConfig)]

@@ -88,7 +88,7 @@ def compiled_or_overflow(
     compiler: cc.MessageCompiler, conversation: str, budget: int
 ) -> cc.Compiled | cc.errors.ContextOverflow:
     try:
-        return compiler.compile(conversation, budget=budget)
+        return compiler.compile(conversation, max_input_tokens=budget)
     except cc.errors.ContextOverflow as error:
         return error
 

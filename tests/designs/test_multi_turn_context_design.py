@@ -250,7 +250,7 @@ def test_a_reserve_that_shrank_under_another_policy_is_whole_again() -> None:
     provider = cc.provider("openai-chat:gpt-4o", window=16_000, output=10_000)
     store.append("demo", cc.user("word " * 9_000))
     first = cc.MessageCompiler(store, provider)
-    long = first.compile("demo", output=8_000)
+    long = first.compile("demo", max_output_tokens=8_000)
     assert long.budget.reserve == 4_000
     first.commit(long, cc.assistant("yes"))
     store.append("demo", cc.user("short"))

@@ -137,7 +137,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"lease_seconds": math.nan}, "lease_seconds must be .*, got nan"),
     ({"system_prompt": 5}, "system_prompt must be a string, got int"),
     ({"settings": [1]}, "settings must be a dict, got list"),
-    ({"budget": "much"}, "budget must be .*, got 'much'"),
+    ({"max_input_tokens": "much"}, "max_input_tokens must be .*, got 'much'"),
     ({"agent": ""}, "agent name must be .* got ''"),
     ({"bogus": 1}, "no option 'bogus'. Its options are tools, triggers, .*; its compiler's options are strategy, high"),
     ({"high": 7}, "low=0.7, high=7"),
@@ -411,7 +411,11 @@ def test_an_option_is_declared_with_one_type() -> None:
     assert list(declared) == [*CompilerOptions.__struct_fields__, *[name for name in declared if name not in used]]
     assert [name for name in used if declared[name] != used[name]] == ["policy"]  # callers may write "default"
     own = [name for name in AgentOptions.__annotations__ if name not in used]
-    assert [name for name in own if name not in fields] == ["settings", "output", "endpoint"]  # used once, at the start
+    assert [name for name in own if name not in fields] == [
+        "settings",
+        "max_output_tokens",
+        "endpoint",
+    ]  # used once, at the start
     assert [name for name in own if name in fields and str(declared[name]) != str(fields[name])] == [
         "directory",  # None is the default of these two
         "limits",

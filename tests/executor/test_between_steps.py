@@ -141,7 +141,13 @@ def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
         store.append("demo", cc.assistant("word " * 100))
     provider = steps(0)
     executor = cc.AgentExecutor(
-        store, SONNET, triggers=[share], endpoint=provider, budget=4_000, summarize=None, system_prompt="Short."
+        store,
+        SONNET,
+        triggers=[share],
+        endpoint=provider,
+        max_input_tokens=4_000,
+        summarize=None,
+        system_prompt="Short.",
     )
 
     run_turn(executor)
@@ -170,7 +176,7 @@ def test_a_compaction_resets_the_levels(store: cc.Store) -> None:
         tools=[note],
         triggers=[*cc.default_triggers(), listener(heard)],
         endpoint=Scripted(asks),
-        budget=6_000,
+        max_input_tokens=6_000,
         summarize=lambda messages, previous: "They read on.",
     )
 

@@ -177,7 +177,7 @@ def compacted(store: cc.Store, summarize: Any) -> CompactionFinished:
     history = [each for _ in range(6) for each in (cc.user("hello world " * 60), cc.assistant("fine thanks " * 60))]
     store.extend("demo", history)
     executor = cc.AgentExecutor(
-        store, SONNET, summarize=summarize, endpoint=Scripted(says("well", input=0)), budget=1_500
+        store, SONNET, summarize=summarize, endpoint=Scripted(says("well", input=0)), max_input_tokens=1_500
     )
     events = run_turn(executor, "now?")
     assert store.turns("demo")[-1].finish == "stop"

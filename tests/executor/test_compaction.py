@@ -59,7 +59,7 @@ def agent(store: cc.Store, provider: Endpoint) -> cc.AgentExecutor:
         tools=[note],
         triggers=cc.default_triggers(),
         endpoint=provider,
-        budget=6_000,
+        max_input_tokens=6_000,
         summarize_at=None,
     )
 
@@ -190,7 +190,7 @@ def test_a_function_may_sum_up_in_place_of_the_model(store: cc.Store) -> None:
         return f"{len(given)} so far"
 
     provider = Summing(lambda _: AssertionError("not asked"), steps=25)
-    executor = cc.AgentExecutor(store, SONNET, tools=[note], endpoint=provider, budget=6_000, summarize=mine)
+    executor = cc.AgentExecutor(store, SONNET, tools=[note], endpoint=provider, max_input_tokens=6_000, summarize=mine)
 
     run_turn(executor, "write 50 notes")
 

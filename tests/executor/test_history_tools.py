@@ -45,7 +45,7 @@ def offered(model: cc.Provider | str, **options: Any) -> list[str]:
     """Return the names of the tools in the first request of an agent without tools."""
     executor = cc.AgentExecutor(cc.open_store("memory:"), model, **options)
     executor.store.append("c", cc.user("hi"))
-    compiled = executor.compiler.compile("c", budget=executor.budget, **executor.compile_arguments)
+    compiled = executor.compiler.compile("c", max_input_tokens=executor.max_input_tokens, **executor.compile_arguments)
     return [tool.name for tool in compiled.tools if isinstance(tool, cc.Tool)]
 
 
@@ -84,8 +84,8 @@ def test_the_fact_that_a_model_accepts_tools_can_be_set() -> None:
 
 def test_tools_for_the_history_alone_take_a_small_part_of_the_window() -> None:
     """Guarantee 22.4: Claude's API adds several hundred tokens to the first tool."""
-    assert offered(SONNET, budget=20_000) == []
-    assert offered("openai:gpt-4o", budget=20_000) == BOTH
+    assert offered(SONNET, max_input_tokens=20_000) == []
+    assert offered("openai:gpt-4o", max_input_tokens=20_000) == BOTH
 
 
 def test_an_output_format_that_excludes_tools_takes_precedence() -> None:

@@ -69,7 +69,7 @@ def test_64_long_conversations_compact_and_answer_at_once(kind: str) -> None:
             store,
             SONNET,
             endpoint=resolving(lambda _: says("answer", input=0)),
-            budget=1_500,
+            max_input_tokens=1_500,
             summarize=summarize if kind == "function" else "model",
         )
 
@@ -105,7 +105,7 @@ def test_64_turns_whose_tools_summaries_and_name_look_ups_block_at_once_all_end(
     with cc.open_store("memory:") as store:
         names = long_conversations(store)
         executor = cc.AgentExecutor(
-            store, SONNET, tools=[look], summarize=blocked, endpoint=resolving(asked), budget=1_500
+            store, SONNET, tools=[look], summarize=blocked, endpoint=resolving(asked), max_input_tokens=1_500
         )
         monkeypatch.setattr(socket, "getaddrinfo", resolved)
 
@@ -147,7 +147,7 @@ def test_a_turn_needs_no_thread_of_the_default_pool() -> None:
             approve=approve,
             summarize=summarize,
             endpoint=Scripted(*script),
-            budget=1_500,
+            max_input_tokens=1_500,
         )
         result = asyncio.run(main(executor))
 

@@ -74,7 +74,9 @@ def test_a_requested_summary_is_published_to_watchers(store: cc.Store) -> None:
         store.append("demo", cc.assistant(f"Answer {number}: " + "because " * 300))
 
     async def talk() -> None:
-        agent = cc.AgentExecutor(store, SONNET, budget=12_000, summarize=lambda messages, previous: "It was long.")
+        agent = cc.AgentExecutor(
+            store, SONNET, max_input_tokens=12_000, summarize=lambda messages, previous: "It was long."
+        )
         done = await agent.compact("demo")
         assert done is not None
 

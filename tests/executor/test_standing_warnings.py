@@ -57,7 +57,7 @@ def agent(
     *,
     triggers: list[Trigger] | None = None,
     summarize: Callable[..., str] | None = None,
-    budget: int | None = BUDGET,
+    max_input_tokens: int | None = BUDGET,
     model: str | cc.Provider = SONNET,
     decay: bool = True,
 ) -> cc.AgentExecutor:
@@ -70,7 +70,7 @@ def agent(
         endpoint=line,
         resources=line.resources,
         summarize=summarize,
-        budget=budget,
+        max_input_tokens=max_input_tokens,
         decay=decay,
     )
 
@@ -135,7 +135,7 @@ def test_a_smaller_budget_repeats_trimmed_warnings(store: cc.Store) -> None:
     """The provider finds a request too long, and it is cut without being prepared again."""
     line = Reading(62, {60: fails("context", "prompt is too long")})
 
-    events = run_turn(agent(store, line, budget=20_000, decay=False))
+    events = run_turn(agent(store, line, max_input_tokens=20_000, decay=False))
 
     assert said(events, "Memory warning") == [HIGH + 1, 60]
     assert all(b"Memory warning:" in body for body in line.bodies[HIGH:])
@@ -145,7 +145,7 @@ def test_a_request_that_cannot_shrink_is_retried_once(store: cc.Store) -> None:
     """A provider that finds a short request too long is asked once more, not answered with an error of ours."""
     line = Reading(0, {1: fails("context", "prompt is too long")})
 
-    run_turn(agent(store, line, budget=None))
+    run_turn(agent(store, line, max_input_tokens=None))
 
     assert len(line.bodies) == 2
     assert store.turns("demo")[0].finish == "stop"
@@ -198,12 +198,12 @@ def test_how_full_one_models_context_is_concerns_no_other_model(store: cc.Store)
     """A warning of a small model is not shown to a large one, and is not forgotten by the small one meanwhile."""
     small = cc.provider(SONNET, window=4_000, output=500)
     first, other, third = Reading(29), Reading(1), Reading(1)
-    events = run_turn(agent(store, first, budget=None, model=small, triggers=context_triggers()))
+    events = run_turn(agent(store, first, max_input_tokens=None, model=small, triggers=context_triggers()))
     assert said(events, "Context warning")
 
-    large = agent(store, other, budget=None, model="anthropic:claude-opus-4-5", triggers=context_triggers())
+    large = agent(store, other, max_input_tokens=None, model="anthropic:claude-opus-4-5", triggers=context_triggers())
     run_turn(large, "and you?")
-    back = run_turn(agent(store, third, budget=None, model=small, triggers=context_triggers()), "and?")
+    back = run_turn(agent(store, third, max_input_tokens=None, model=small, triggers=context_triggers()), "and?")
 
     assert not any(b"Context warning" in body for body in other.bodies)
     assert all(body.count(b"Context warning") == 1 for body in third.bodies)
@@ -265,7 +265,7 @@ def test_every_request_of_random_turns_is_true(store: cc.Store, seed: int) -> No
         endpoint=line,
         resources=line.resources,
         summarize=short if seed > 1 else None,
-        budget=3_000,
+        max_input_tokens=3_000,
         limits=cc.Limits(steps=30),
     )
     for turn in range(4):

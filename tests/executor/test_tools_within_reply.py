@@ -309,7 +309,7 @@ def test_an_agent_is_not_asked_for_summaries(store: cc.Store) -> None:
         yield said("Done. " + "word " * 2_000)
         yield ended()
 
-    executor, program = agent(store, script, budget=3_000)
+    executor, program = agent(store, script, max_input_tokens=3_000)
     for number in range(3):
         run_turn(executor, f"Question {number}. " + "word " * 500)
     done = asyncio.run(executor.compact("demo"))

@@ -316,7 +316,7 @@ def test_a_context_that_is_too_long_is_tried_once_with_less(store: cc.Store) -> 
 def test_what_cannot_fit_is_not_sent(store: cc.Store) -> None:
     """Guarantee 7.3."""
     provider = Scripted(says("never"))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, budget=100)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, max_input_tokens=100)
 
     with pytest.raises(ContextOverflow):
         run_turn(executor, "word " * 1_000)

@@ -205,7 +205,9 @@ async def _compacted(store: cc.Store) -> list[bytes]:
     answers = [says(f"Answer {number}: " + "deep " * 60, input=0) for number in range(5)]
     line = Scripted(*answers[:3], says("The pond was measured."), *answers[3:])
     executor, failing = (
-        cc.AgentExecutor(store, sonnet(), endpoint=line, summarize=each, budget=1_200, triggers=default_triggers())
+        cc.AgentExecutor(
+            store, sonnet(), endpoint=line, summarize=each, max_input_tokens=1_200, triggers=default_triggers()
+        )
         for each in ("model", refuse)
     )
     for number in range(3):

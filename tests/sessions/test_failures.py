@@ -228,7 +228,7 @@ def test_a_session_that_is_too_long_for_the_model_starts_over(program: ProgramUn
     why.
     """
     with FakeVendors(Marked(), faults=too_long("«a1»")) as standin:
-        agent = setup.agent(program, standin, budget=9_000, summarize=None)
+        agent = setup.agent(program, standin, max_input_tokens=9_000, summarize=None)
         run_turns(agent, "talk", "«u1» Hello. " + "word " * 6_000, "«u2» And now?")
         once(answered(standin)[-1], "«u2»")
     assert (account(agent).mode, account(agent).why) == ("full", "the session has become too long for the model")

@@ -125,7 +125,7 @@ def write_by_hand(store: cc.Store) -> None:
         compiler.commit(compiled, reply, notes=[f"the provider said {s('note')}"])
     with store.stream(store.acquire("hand")) as stream:
         stream.write(f"streamed {s('streamed')}")
-    compiler.compact("hand", lambda messages, before: f"So far: {s('summary')}", budget=500)
+    compiler.compact("hand", lambda messages, before: f"So far: {s('summary')}", max_input_tokens=500)
     store.append("hand", cc.user("more"))
     compiled = compiler.compile("hand")
     compiler.begin(compiled)

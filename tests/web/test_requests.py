@@ -64,7 +64,7 @@ def test_the_budget_by_kind_is_the_whole_window(client: TestClient, busy: Life) 
 def test_a_budget_of_ones_own_is_what_it_adds_up_to(client: TestClient, store: cc.Store) -> None:
     """Guarantee 7.1: a limit below the window is the room there is."""
     life = Life(store)
-    life.turn("hi", budget=2_000)
+    life.turn("hi", max_input_tokens=2_000)
     budget = Asking(client, life).request(1)["budget"]
     assert budget["limit"] == sum(budget[kind] for kind in KINDS) == 2_000
 
@@ -181,8 +181,8 @@ def test_settings_that_a_cache_does_not_outlive_are_named(client: TestClient, st
     """Guarantee 9.3: another way to reason is another prefix; a longer answer is not."""
     life = Life(store, provider_of("anthropic:claude-sonnet-4-5", window=50_000))
     life.turn("hi")
-    life.turn("more", settings={"thinking": {"type": "enabled", "budget_tokens": 1_024}}, output=4_000)
-    life.turn("again", settings={"thinking": {"type": "enabled", "budget_tokens": 1_024}}, output=5_000)
+    life.turn("more", settings={"thinking": {"type": "enabled", "budget_tokens": 1_024}}, max_output_tokens=4_000)
+    life.turn("again", settings={"thinking": {"type": "enabled", "budget_tokens": 1_024}}, max_output_tokens=5_000)
     ask = Asking(client, life)
     broke = ask.request(2)["shared"]["broke"]
     assert (broke["where"], broke["path"]) == ("settings", "thinking")

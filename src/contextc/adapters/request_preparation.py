@@ -221,7 +221,7 @@ class RequestPreparer:
                     system_prompt=system_prompt,
                     tools=tools,
                     settings=settings,
-                    output=output,
+                    max_output_tokens=output,
                     retry=True,
                 )
                 try:

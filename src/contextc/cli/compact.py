@@ -18,6 +18,7 @@ from contextc.cli.inputs import (
     StoreOption,
     SystemOption,
     ToolsOption,
+    check_positive,
     open_configured_store,
     read_system_prompt,
     resolve_root,
@@ -57,6 +58,7 @@ def run(
     """
     if undo and (preview or instructions):
         raise InvalidSetting("--undo and another action are given", fix="Pass one of them.")
+    check_positive(budget=budget)
     with open_configured_store(store) as handle:
         if undo:
             upto = undo_compaction(handle, conversation, agent)

@@ -103,7 +103,7 @@ def run(
         raise InvalidSetting("No conversation is named", fix="Name a conversation of the store, or a file with --from.")
     if conversation is not None and source is not None:
         raise InvalidSetting(f"Both {conversation!r} and --from {source} are given", fix="Pass one of the two.")
-    check_positive(window=window)
+    check_positive(window=window, budget=budget, output=output)
     try:
         with open_configured_store(store) if source is None else open_store("memory:") as handle:
             found = None

@@ -303,10 +303,10 @@ def load_compaction_context(
     options = replace(compiler.options, keep_words=0, keep_index=0)
     reader = type(compiler)(compiler.store, with_unlimited_window(compiler.provider), **asdict(options))
     reader.loader.skip_summarized = True
-    without_budget: CompileArguments = {**arguments, "budget": None}
+    without_budget: CompileArguments = {**arguments, "max_input_tokens": None}
 
     def extended(text: str, output: int | None) -> Compiled:
-        asked: CompileArguments = {**arguments, "output": output or arguments.get("output")}
+        asked: CompileArguments = {**arguments, "max_output_tokens": output or arguments.get("max_output_tokens")}
         asked["upcoming"] = [user(text)]
         return compiler.compile(conversation, dry_run=True, **asked)
 

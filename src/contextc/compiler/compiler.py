@@ -120,7 +120,7 @@ class AgentArguments(TypedDict, total=False):
     system_prompt: str | None
     tools: "Iterable[AnyTool | ToolLike | JSONObject]"
     settings: JSONObject | None
-    output: int | None
+    max_output_tokens: int | None
     run: str | None
     running: "Iterable[str] | None"
     directory: str | None
@@ -130,7 +130,7 @@ class AgentArguments(TypedDict, total=False):
 class CompileArguments(AgentArguments, total=False):
     """The keyword arguments of `MessageCompiler.compile`, without `dry_run`."""
 
-    budget: int | None
+    max_input_tokens: int | None
     running: Iterable[str] | None
     retry: bool
     edit: tuple[Reference, Message] | None
@@ -211,8 +211,8 @@ def check_compile_arguments(
     agent: object,
     system_prompt: object,
     settings: object,
-    budget: object,
-    output: object,
+    max_input_tokens: object,
+    max_output_tokens: object,
     edit: object,
     rewind: object,
     dry_run: bool,
@@ -225,7 +225,7 @@ def check_compile_arguments(
             f"system_prompt must be a string, got {_type_name(system_prompt)}",
             fix="Pass a string, or fragments=[cc.PromptFragment(…)].",
         )
-    for name, value in (("budget", budget), ("output", output)):
+    for name, value in (("max_input_tokens", max_input_tokens), ("max_output_tokens", max_output_tokens)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InvalidInput(f"{name} must be a positive number of tokens", got=value, fix="Pass an integer above 0.")
     if isinstance(headroom, bool) or not isinstance(headroom, int) or headroom < 0:
@@ -632,8 +632,8 @@ class MessageCompiler:
         system_prompt: str | None = None,
         tools: "Iterable[AnyTool | ToolLike | JSONObject]" = (),
         settings: JSONObject | None = None,
-        budget: int | None = None,
-        output: int | None = None,
+        max_input_tokens: int | None = None,
+        max_output_tokens: int | None = None,
         run: str | None = None,
         running: Iterable[str] | None = None,
         directory: str | None = None,
@@ -647,16 +647,17 @@ class MessageCompiler:
     ) -> Compiled:
         """Compile the request that one model gets now. Nothing is stored, and nothing is sent.
 
-        `budget` limits the whole input; the default is the model's window minus a reserve for the answer. `dry_run`
-        compiles without the intention to send, also after an `edit` or a `rewind` that is not stored, or with
-        `upcoming` messages. A request that has less than `headroom` tokens left is trimmed as if it were too long.
+        `max_input_tokens` limits the whole input; the default is the model's window minus a reserve for the answer.
+        `max_output_tokens` is the length of the answer that is asked for. `dry_run` compiles without the intention to
+        send, also after an `edit` or a `rewind` that is not stored, or with `upcoming` messages. A request
+        that has less than `headroom` tokens left is trimmed as if it were too long.
         """
         check_compile_arguments(
             agent=agent,
             system_prompt=system_prompt,
             settings=settings,
-            budget=budget,
-            output=output,
+            max_input_tokens=max_input_tokens,
+            max_output_tokens=max_output_tokens,
             edit=edit,
             rewind=rewind,
             upcoming=upcoming,
@@ -679,8 +680,10 @@ class MessageCompiler:
             stand_in = None
 
         def make_terms(*, renew: bool = False) -> RequestTerms:
-            shown = self._arguments.arrange_tools(tools, seen.snapshot, stand_in, settings, budget, renew=renew)
-            return self._arguments.build_terms(channel, prompt, shown, settings, budget, output)
+            shown = self._arguments.arrange_tools(
+                tools, seen.snapshot, stand_in, settings, max_input_tokens, renew=renew
+            )
+            return self._arguments.build_terms(channel, prompt, shown, settings, max_input_tokens, max_output_tokens)
 
         ask = CompileInput(
             provider=provider,

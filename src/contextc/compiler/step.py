@@ -498,7 +498,9 @@ def compute_budget(
     if budget is not None:
         if budget <= 0:
             raise InvalidInput(
-                "budget must be a positive number of tokens", got=budget, fix="Pass the limit for the whole input."
+                "max_input_tokens must be a positive number of tokens",
+                got=budget,
+                fix="Pass the limit for the whole input.",
             )
         limit, reserve, margin = min(budget, window), 0, 0
     return Budget(window=window, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, exact=exact)

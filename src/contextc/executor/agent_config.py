@@ -132,8 +132,8 @@ class AgentOptions(CompilerOptionArguments, total=False):
     """
 
     settings: JSONObject | None
-    budget: int | None
-    output: int | None
+    max_input_tokens: int | None
+    max_output_tokens: int | None
     directory: str | None
     context: ContextSource | None
     deps: Callable[[str], object] | None
@@ -160,7 +160,7 @@ class AgentConfig:
     provider: Provider
     compiler: MessageCompiler
     compile_arguments: AgentArguments
-    """Arguments of every `compile` call, without the budget and the prompt context."""
+    """Arguments of every `compile` call, without `max_input_tokens` and the prompt context."""
     tools: Mapping[str, FunctionTool]
     step_triggers: Sequence[Trigger]
     mid_step_triggers: Sequence[Trigger]
@@ -179,7 +179,7 @@ class AgentConfig:
     """The configurations of the models that go on, one after the other, where this one fails."""
     turn_deps: object = None
     """The dependencies of the turns that have this configuration. They are never stored."""
-    budget: int | None = None
+    max_input_tokens: int | None = None
     run: str | None = None
     directory: str = ""
     limits: Limits = field(default_factory=Limits)

@@ -96,7 +96,7 @@ class AgentExecutor(agent_config.FixedOptions):
         **options: Unpack[AgentOptions],
     ) -> None:
         compiler_options, given = agent_config.split_options(AgentExecutor, options)
-        settings, output = options.get("settings"), options.get("output")
+        settings, max_output_tokens = options.get("settings"), options.get("max_output_tokens")
         agent_config.check_client(options.get("endpoint"))
         provider, endpoint = agent_config.split_model(provider, options.get("endpoint"))
         if compiler_options.get("fetch", True) is True:
@@ -106,8 +106,8 @@ class AgentExecutor(agent_config.FixedOptions):
             agent=agent,
             system_prompt=system_prompt,
             settings=settings,
-            budget=options.get("budget"),
-            output=output,
+            max_input_tokens=options.get("max_input_tokens"),
+            max_output_tokens=max_output_tokens,
             edit=None,
             rewind=None,
             dry_run=False,
@@ -131,7 +131,7 @@ class AgentExecutor(agent_config.FixedOptions):
                 "system_prompt": system_prompt,
                 "tools": (*[each.tool for each in functions.values()], *native),
                 "settings": {**provider.settings, **provider.stream_settings, **prose, **(settings or {})},
-                "output": output,
+                "max_output_tokens": max_output_tokens,
                 "directory": options.get("directory"),
                 "run": options.get("run"),
             },
@@ -178,9 +178,9 @@ class AgentExecutor(agent_config.FixedOptions):
         return self.config.limits
 
     @property
-    def budget(self) -> int | None:
+    def max_input_tokens(self) -> int | None:
         """The limit of the whole input in tokens; None if only the window limits it."""
-        return self.config.budget
+        return self.config.max_input_tokens
 
     @property
     def directory(self) -> str:
@@ -223,8 +223,8 @@ class AgentExecutor(agent_config.FixedOptions):
 
     @property
     def compile_arguments(self) -> AgentArguments:
-        """The arguments of `compiler.compile` for this agent's requests, without the budget and a context that is a
-        function.
+        """The arguments of `compiler.compile` for this agent's requests, without `max_input_tokens` and without a
+        context that is a function.
         """
         context = self.config.context
         return {**self.config.compile_arguments, "context": context if isinstance(context, PromptContext) else None}
@@ -360,7 +360,7 @@ class AgentExecutor(agent_config.FixedOptions):
                 instructions=both,
                 from_cache=config.summarize == "model",
                 in_transaction=append,
-                budget=config.budget,
+                max_input_tokens=config.max_input_tokens,
                 **asked,
             )
             done = await run_compaction(steps, counted)
@@ -372,7 +372,7 @@ class AgentExecutor(agent_config.FixedOptions):
         config = self.config
         asked = config.arguments_for(conversation)
         return config.compiler.preview_compaction(
-            conversation, from_cache=config.summarize == "model", budget=config.budget, **asked
+            conversation, from_cache=config.summarize == "model", max_input_tokens=config.max_input_tokens, **asked
         )
 
     def undo_compaction(self, conversation: str) -> int | None:

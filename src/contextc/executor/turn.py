@@ -181,7 +181,7 @@ class StepPreparer:
         """Compile the request. With `upcoming` messages, compile a dry run that includes them."""
         return self.config.compiler.compile(
             self.turn_store.conversation,
-            budget=self.turn_state.budget,
+            max_input_tokens=self.turn_state.budget,
             retry=self.turn_state.finish == "pause",
             upcoming=upcoming,
             headroom=self._headroom,
@@ -196,7 +196,7 @@ class StepPreparer:
             instructions=self.config.summary_instructions,
             from_cache=self.config.summarize == "model",
             in_transaction=self.turn_store.append_compaction,
-            budget=self.turn_state.budget,
+            max_input_tokens=self.turn_state.budget,
             **self._compile_arguments,
         )
         if done is None or done.already:
@@ -210,7 +210,7 @@ class StepPreparer:
         """
         conversation, arguments = self.turn_store.conversation, self._compile_arguments
         smaller = compiled.budget.input - 1
-        cut = self.config.compiler.compile(conversation, budget=smaller, dry_run=True, **arguments)
+        cut = self.config.compiler.compile(conversation, max_input_tokens=smaller, dry_run=True, **arguments)
         if not leaves_messages_out(cut):
             return None
         return (
@@ -219,7 +219,7 @@ class StepPreparer:
                 instructions=self.config.summary_instructions,
                 from_cache=True,
                 waits=True,
-                budget=self.turn_state.budget,
+                max_input_tokens=self.turn_state.budget,
                 **arguments,
             )
         )
@@ -631,7 +631,7 @@ class TurnRunner:
 
     def _reset(self) -> None:
         config = self._first_config
-        self.turn_state = TurnState(self.turn_store.turn, config.budget, config.resources, config.turn_deps)
+        self.turn_state = TurnState(self.turn_store.turn, config.max_input_tokens, config.resources, config.turn_deps)
         self._use(config)
 
     def _use(self, config: AgentConfig) -> None:

@@ -584,7 +584,7 @@ class MessageManager:
     def _compiled(self) -> Compiled:
         self._store_held()
         return self._get_compiler().compile(
-            self._conversation, system_prompt=self._system_prompt, tools=self._tools, budget=self._max_tokens
+            self._conversation, system_prompt=self._system_prompt, tools=self._tools, max_input_tokens=self._max_tokens
         )
 
     def _get_compiler(self) -> MessageCompiler:

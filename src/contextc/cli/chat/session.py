@@ -497,7 +497,10 @@ async def _context(session: ChatSession, given: str) -> None:
     try:
         compiled = await run_blocking(
             lambda: executor.compiler.compile(
-                session.conversation, budget=executor.budget, dry_run=True, **executor.compile_arguments
+                session.conversation,
+                max_input_tokens=executor.max_input_tokens,
+                dry_run=True,
+                **executor.compile_arguments,
             )
         )
     except ContextOverflow as error:
