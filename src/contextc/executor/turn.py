@@ -772,7 +772,7 @@ class TurnRunner:
             name = wanted if wanted in others else ""
             if name != self.config.speaker:
                 config = entrance.handed_over_to(name, self.turn_store.conversation) if name else entrance
-                self.turn_state.budget = config.budget
+                self.turn_state.budget = config.max_input_tokens
                 self._use(config)
         await self._use_channel()
 
