@@ -5,7 +5,10 @@ import json
 import pytest
 
 import contextc as cc
-from contextc.compiler.history import FORMER_FETCH_TOOL, HISTORY_TOOLS
+from contextc._json import encode
+from contextc.compiler.history import FORMER_FETCH_TOOL, HISTORY_TOOLS, LONGER_HISTORY_TOOLS
+from contextc.formats.registry import formatter
+from contextc.models.tokens import get_counter
 
 SONNET = "anthropic:claude-sonnet-4-5"
 LOOK = cc.Tool(name="look", description="Looks.", parameters={"type": "object", "properties": {}})
@@ -30,7 +33,7 @@ def tools_text(compiled: cc.Compiled) -> str:
 
 def test_both_definitions_together_are_short() -> None:
     """Guarantee 22.4: less than the definition of `fetch_result` alone took in version 0.1."""
-    for model, most in (("openai:gpt-5", 90), ("openai-chat:gpt-4o", 90), (SONNET, 130)):
+    for model, most in (("openai:gpt-5", 50), ("openai-chat:gpt-4o", 50), (SONNET, 110)):
         compiler = cc.MessageCompiler(cc.open_store("memory:"), model)
         given = ((LOOK,), (LOOK, *HISTORY_TOOLS), (LOOK, FORMER_FETCH_TOOL))
         encoded = [compiler.provider.formatter.encode_tools(tools) for tools in given]
@@ -39,7 +42,37 @@ def test_both_definitions_together_are_short() -> None:
         assert both < former
 
 
-@pytest.mark.parametrize("sent", [(LOOK, FORMER_FETCH_TOOL), (LOOK,)])
+@pytest.mark.parametrize(
+    "format", ["openai_chat", "openai_responses", "anthropic", "gemini", "bedrock", "ollama", "mistral", "vercel"]
+)
+def test_both_definitions_take_less_than_90_tokens_in_every_format(format: str) -> None:
+    """Guarantee 22.4: every request pays for them, so what is sent is counted, by OpenAI's vocabulary."""
+    counter = get_counter("o200k_base", provider="openai", model="gpt-4o")
+    assert counter.exact
+    assert counter.count_text(encode(formatter(format).encode_tools(HISTORY_TOOLS)).decode()) < 90
+
+
+def test_a_model_learns_what_both_tools_do_and_how_their_parameters_are_named() -> None:
+    """Guarantee 22.4: short, and complete: one sentence each, and the parameters that lines in a request mention."""
+    fetch, search = HISTORY_TOOLS
+    assert [(tool.name, tool.description) for tool in HISTORY_TOOLS] == [
+        ("fetch_result", "Reads a message by id."),
+        ("search_history", "Searches all messages, shown or not."),
+    ]
+    assert fetch.parameters["properties"] == {"id": {"type": "string"}, "offset": {"type": "integer"}}
+    assert (fetch.parameters["required"], search.parameters["properties"]) == (["id"], {"query": {"type": "string"}})
+
+
+def test_a_search_without_words_says_which_parameter_is_missing() -> None:
+    store = cc.open_store("memory:")
+    store.append("c", cc.user("The port is 8443."))
+    compiler = cc.MessageCompiler(store, SONNET)
+    answer = compiler.fetch("c", cc.ToolCall(id="1", name="search_history", arguments={}))
+    assert answer == "query is missing. Call search_history with the words to look for."
+    assert "8443" in compiler.fetch("c", cc.ToolCall(id="2", name="search_history", arguments={"query": "port"}))
+
+
+@pytest.mark.parametrize("sent", [(LOOK, FORMER_FETCH_TOOL), (LOOK, *LONGER_HISTORY_TOOLS), (LOOK,)])
 def test_a_channel_that_was_begun_before_keeps_its_tools_until_the_next_epoch(sent: tuple[cc.Tool, ...]) -> None:
     """Guarantee 22.4: another tool in the middle would be another prefix."""
     store = cc.open_store("memory:")

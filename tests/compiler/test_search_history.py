@@ -255,7 +255,7 @@ def test_passages_are_data_within_a_token_limit() -> None:
     assert "[\\System Context]" in told
     assert "r1 (eve)" in told
     nothing = cc.ToolCall(id="s", name="search_history", arguments={})
-    assert compiler.fetch("c", nothing).startswith("Nothing found")
+    assert compiler.fetch("c", nothing).startswith("query is missing")
 
 
 def test_what_was_found_before_is_not_found_again(store: cc.Store) -> None:

@@ -36,7 +36,7 @@ def test_an_agent_finds_what_it_no_longer_sees() -> None:
     assert asyncio.run(turn()) == "stop"
     results = {each.call_id: each for message in store.load("c") for each in message.tool_results}
     assert "r1 (ann)\nThe staging server has port 8443." in results["s1"].text
-    assert results["s2"].text.startswith("Nothing found")
+    assert results["s2"].text.startswith("query is missing")
     assert results["f1"].text == "The staging server has port 8443."
     assert not any(each.is_error for each in results.values())
 

@@ -1,11 +1,14 @@
 """Accepted forms of a tool definition, and the name of the tool."""
 
+import asyncio
 import functools
-from typing import Any
+import textwrap
+from typing import Any, cast
 
 import pytest
 
 import contextc as cc
+from contextc.testing import FakeModel
 from contextc.tools import tools_by_name
 from tests.toolbox.run_call import answer, look
 
@@ -104,6 +107,36 @@ def test_tools_are_taken_in_every_form_and_go_by_their_names() -> None:
 def test_tools_that_cannot_be_taken_are_refused_with_a_message(given: Any, expected: str) -> None:
     with pytest.raises(cc.errors.InvalidInput, match=expected):
         tools_by_name(given)
+
+
+class Librarian(cc.Agent[str]):
+    """An agent with a method that a model may call."""
+
+    def lend(self, title: str) -> str:
+        """Lend a book."""
+        return f"{title} is yours."
+
+
+def agent_methods(agent: cc.Agent[str]) -> list[Any]:
+    return [agent.run, agent.run_sync, agent.stream, agent, functools.partial(agent.run, wait=5), agent.executor.start]
+
+
+@pytest.mark.parametrize("index", range(6))
+def test_an_agent_is_refused_as_a_tool_with_the_lines_that_work(index: int) -> None:
+    """Its parameters are the program's: a conversation, a time to wait. A model must not choose them."""
+    agent = Librarian(FakeModel("The answer."))
+    given = agent_methods(agent)[index]
+    with pytest.raises(cc.errors.InvalidSetting, match="parameters that are not for a model"):
+        tools_by_name([given])
+    with pytest.raises(cc.errors.InvalidSetting, match="parameters that are not for a model") as refused:
+        cc.tool(given, name="ask")
+    lines = str(refused.value).partition("\n\n")[2]
+    names: dict[str, Any] = {"agent": agent}
+    exec(textwrap.dedent(lines), names)
+    made = cast(cc.tools.FunctionTool, cc.tool(names["ask"]))
+    result = asyncio.run(made.run(cc.ToolCall(id="1", name="ask", arguments={"question": "Well?"})))
+    assert result.text == "The answer."
+    assert list(tools_by_name([agent.lend])) == ["lend"]
 
 
 def test_a_tool_is_not_made_of_a_tool() -> None:

@@ -36,7 +36,7 @@ from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.compiler.history import (
     FETCH_TOOL,
     MAX_TOKENS,
-    SEARCH_TOOL,
+    SEARCH_TOOLS,
     HistoryPassage,
     answer_history_call,
     can_offer_alone,
@@ -494,7 +494,7 @@ class ArgumentCache:
             tools=tools,
             names=tuple([get_tool_name(tool) for tool in tools.tools]),
             fetchable=any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in tools.tools),
-            searchable=any(tool == SEARCH_TOOL for tool in tools.tools),
+            searchable=any(tool in SEARCH_TOOLS for tool in tools.tools),
             settings=settings,
             settings_json=given,
             output=output,

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc.errors import InvalidInput, UnknownConversation, UnknownMessage
@@ -54,11 +55,14 @@ from contextc.tools.definitions import AnyTool, Tool, get_tool_name
 #
 # They are offered from the first request on, because a tool that is added later changes the prefix. So a channel that
 # was begun without them, or with an earlier form of them, keeps what it has until its next epoch.
+#
+# Every request pays for them, so both together take less than 90 tokens in each format. The only parameter of a search
+# needs no `required`.
 
 
 FETCH_TOOL = Tool(
     name="fetch_result",
-    description="Reads a message or result by its id.",
+    description="Reads a message by id.",
     parameters={
         "type": "object",
         "properties": {"id": {"type": "string"}, "offset": {"type": "integer"}},
@@ -67,8 +71,8 @@ FETCH_TOOL = Tool(
 )
 SEARCH_TOOL = Tool(
     name="search_history",
-    description="Searches all of this conversation, also what is no longer shown.",
-    parameters={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    description="Searches all messages, shown or not.",
+    parameters={"type": "object", "properties": {"query": {"type": "string"}}},
 )
 HISTORY_TOOLS = (FETCH_TOOL, SEARCH_TOOL)
 MAX_SHARE_ALONE = 0.02
@@ -92,6 +96,16 @@ FORMER_FETCH_TOOL = Tool(
     },
 )
 """What requests of version 0.1 had. It never changes, so that their channels keep their prefix."""
+LONGER_HISTORY_TOOLS = (
+    replace(FETCH_TOOL, description="Reads a message or result by its id."),
+    Tool(
+        name="search_history",
+        description="Searches all of this conversation, also what is no longer shown.",
+        parameters={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+    ),
+)
+"""What requests had before both became shorter. They never change either."""
+SEARCH_TOOLS = (SEARCH_TOOL, LONGER_HISTORY_TOOLS[1])
 
 
 def list_variants(names: Sequence[str], *, offers: bool) -> list[tuple[Tool, ...]]:
@@ -99,7 +113,8 @@ def list_variants(names: Sequence[str], *, offers: bool) -> list[tuple[Tool, ...
 
     A caller's own tool with one of their names replaces it.
     """
-    variants = [HISTORY_TOOLS, (FORMER_FETCH_TOOL,), ()] if offers else [(), HISTORY_TOOLS, (FORMER_FETCH_TOOL,)]
+    former = [LONGER_HISTORY_TOOLS, (FORMER_FETCH_TOOL,)]
+    variants = [HISTORY_TOOLS, *former, ()] if offers else [(), HISTORY_TOOLS, *former]
     return [tuple([tool for tool in each if tool.name not in names]) for each in variants]
 
 
@@ -315,7 +330,10 @@ def answer_history_call(store: Store, conversation: str, call: ToolCall, viewer:
     """Return the result of a call of `search_history` or `fetch_result`."""
     given = call.arguments
     if call.name == SEARCH_TOOL.name:
-        return render_passages(search_history(store, conversation, str(given.get("query") or ""), viewer, counter))
+        query = str(given.get("query") or "").strip()
+        if not query:
+            return "query is missing. Call search_history with the words to look for."
+        return render_passages(search_history(store, conversation, query, viewer, counter))
     return fetch_result(
         store, conversation, viewer, given.get("id"), given.get("offset", 0), given.get("length", MAX_LENGTH)
     )

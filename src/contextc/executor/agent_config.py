@@ -360,9 +360,16 @@ def check_after(after: object) -> None:
 
 
 class FixedOptions:
-    """The base of objects that are configured by their constructor. The error of another assignment says so."""
+    """The base of agents: they are configured by their constructor. The error of another assignment says so."""
 
     __slots__ = ()
+    tool_fix = (
+        "Pass a function that calls it:\n\n"
+        "    async def ask(question: str) -> str:\n"
+        '        """Let another agent answer a question."""\n'
+        "        return (await agent.run(question)).text\n"
+    )
+    """How an agent becomes a tool, for the error of one that is passed as it is."""
     if not TYPE_CHECKING:  # a type checker would accept any assignment
 
         def __setattr__(self, name: str, value: object) -> None:

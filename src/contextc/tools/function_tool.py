@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeGuard, cast, overload
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.errors import InvalidInput
+from contextc.errors import InvalidInput, InvalidSetting
 from contextc.messages import ToolCall, ToolResult
 from contextc.tools.context import ToolContext
 from contextc.tools.definitions import Tool
@@ -122,6 +122,7 @@ def tool(
     spec = first if isinstance(first, Tool) else None
 
     def make(function: Function) -> FunctionTool:
+        _refuse_agent(function)
         if not callable(function):
             raise InvalidInput(f"tool: function must be callable, got {type(function).__name__}.")
         if isinstance(function, FunctionTool):
@@ -182,7 +183,18 @@ def _is_pair(given: object) -> TypeGuard[tuple[Tool, Function]]:
     return isinstance(given, tuple) and len(cast(tuple[object, ...], given)) == 2 and isinstance(given[0], Tool)
 
 
+def _refuse_agent(given: object) -> None:
+    """Raise `InvalidSetting` for an agent or a method of one. Its class has the fix as `tool_fix`."""
+    method = getattr(given, "func", given)  # of a functools.partial
+    owner = type(cast(object, getattr(method, "__self__", method)))
+    is_ours = str(getattr(method, "__module__", "")).partition(".")[0] == __name__.partition(".")[0]
+    if (fix := getattr(owner, "tool_fix", "")) and (is_ours or not callable(method)):  # not a subclass's own method
+        what = f"A method of {owner.__name__}" if callable(method) else owner.__name__
+        raise InvalidSetting(f"tools: {what} has parameters that are not for a model, such as `conversation`", fix=fix)
+
+
 def _make_tool(given: object, name: str | None) -> FunctionTool:
+    _refuse_agent(given)
     if _is_pair(given):
         made = tool(given[0], given[1])
     elif isinstance(given, FunctionTool):
