@@ -66,7 +66,7 @@ def test_the_parameters_of_an_executor_are_those_of_the_code() -> None:
     defaults = {each.name: each.default for each in fields(AgentConfig) if each.default is not MISSING}
     stated = {name: defaults[name] for name in own if isinstance(defaults.get(name), int | float)}
     assert stated.keys() == {"summarize_at", "lease_seconds", "session_gap"}
-    for name, value in {**stated, "agent": DEFAULT_AGENT, "summarize": defaults["summarize"]}.items():
+    for name, value in {**stated, "name": DEFAULT_AGENT, "summarize": defaults["summarize"]}.items():
         assert has_value(text_of(rows, name), value), f"turns.md: the default of {name} is {value}"
     assert f'`summarize="{defaults["summarize"]}"` (the default)' in (DOCS / "turns.md").read_text()
 
@@ -96,7 +96,7 @@ def test_the_arguments_of_compile_are_those_of_the_code() -> None:
     rows = table("compiler.md", "| argument | |")
     defaults = defaults_of(cc.MessageCompiler.compile)
     assert {name for row in rows for name in row.names} == defaults.keys() - {"self", "conversation"}
-    assert has_value(text_of(rows, "agent"), defaults["agent"])
+    assert has_value(text_of(rows, "name"), defaults["name"])
 
 
 def test_the_options_of_an_agent_are_those_of_the_code() -> None:

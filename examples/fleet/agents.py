@@ -18,7 +18,7 @@ def assistant(store: cc.Store) -> cc.AgentExecutor:
     return cc.AgentExecutor(
         store,
         "anthropic:claude-opus-5-5",
-        agent="assistant",
+        name="assistant",
         tools=[word_count, send_mail],
         triggers=cc.default_triggers(),
         system_prompt="Be brief.",

@@ -262,8 +262,8 @@ def test_options_reach_the_request(tmp_path: Path) -> None:
     assert "the turn ended: max_steps" in asked.stderr
     with cc.open_store(tmp_path / "chat.db") as store:
         provider = cc.provider("replay:a", window=32_000, output=4_000)
-        body = json.loads(cc.MessageCompiler(store, provider).rebuild("demo", agent="pirate"))
-        manifest = cc.MessageCompiler(store, provider).explain("demo", agent="pirate")
+        body = json.loads(cc.MessageCompiler(store, provider).rebuild("demo", name="pirate"))
+        manifest = cc.MessageCompiler(store, provider).explain("demo", name="pirate")
     assert body["messages"][0]["content"].startswith("Speak like a pirate.")
     assert 77 in (body.get("max_tokens"), body.get("max_completion_tokens"))
     assert manifest.budget.limit == 5000

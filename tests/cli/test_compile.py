@@ -286,10 +286,10 @@ def test_without_a_model_the_previous_one_is_used(run: Run, tmp_path: Path) -> N
     with cc.open_store(address) as store:
         compiler = cc.MessageCompiler(store, cc.provider("server:our-model", window=5_000))
         store.append("demo", cc.user("hi"))
-        with compiler.attempt(compiler.compile("demo", agent="coder", max_input_tokens=3_000)) as attempt:
+        with compiler.attempt(compiler.compile("demo", name="coder", max_input_tokens=3_000)) as attempt:
             attempt.commit(cc.assistant("hello"))
         store.append("demo", cc.user("Go on"))
-        wanted = compiler.compile("demo", agent="coder", max_input_tokens=3_000)
+        wanted = compiler.compile("demo", name="coder", max_input_tokens=3_000)
     for more in ([], ["-m", "server:our-model", "--agent", "coder"]):
         shown = run("compile", "demo", "--store", address, *more, CONTEXTC_MODEL=MODEL)
         assert shown.stdout.startswith("demo: request 2 for coder on server:our-model\n"), shown.stderr

@@ -27,7 +27,7 @@ class Talk:
         self.store.extend("demo", log)
 
     def compile(self, *, run: str | None = None, running: Sequence[str] | None = None) -> cc.Compiled:
-        return self.compiler.compile("demo", agent="coder", run=run, running=running)
+        return self.compiler.compile("demo", name="coder", run=run, running=running)
 
     def shown(self, *, run: str | None = None, running: Sequence[str] | None = None) -> list[JSONObject]:
         return self.compile(run=run, running=running).params["messages"]

@@ -31,7 +31,7 @@ def compiler() -> cc.MessageCompiler:
         ({"settings": [1]}, "settings must be a dict, got list"),
         ({"settings": {"messages": []}}, "messages is written by the compiler"),
         ({"settings": {"api_key": "x"}}, "api_key belongs to the call"),
-        ({"agent": None}, "agent name must be"),
+        ({"name": None}, "agent name must be"),
         ({"fragments": cc.PromptFragment("a", "b")}, "fragments must be a list of PromptFragment"),
         ({"tools": READ}, "tools must be a list of tools, got Tool"),
         ({"tools": "read"}, "tools must be a list of tools, got str"),

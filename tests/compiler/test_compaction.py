@@ -144,10 +144,10 @@ def test_a_summary_contains_only_messages_that_the_agent_could_see(store: cc.Sto
         texts.extend(str(message) for message in messages)
         return "They asked questions."
 
-    assert target.compact("demo", listen, agent="guest") is not None
+    assert target.compact("demo", listen, name="guest") is not None
     assert texts
     assert not [text for text in texts if "swordfish" in text]
-    text = str(target.compile("demo", agent="keeper").params["messages"][0])
+    text = str(target.compile("demo", name="keeper").params["messages"][0])
     assert "They asked questions" not in text
 
 

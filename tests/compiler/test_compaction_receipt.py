@@ -98,7 +98,7 @@ def test_what_is_still_missing_is_named_in_the_index(store: cc.Store) -> None:
     others = [f"note-{name * 2}{at}-{1000 + at}.txt" for at, name in enumerate("abcdefghijklmnopqrstuvwxyz")]
     work(store, [*FACTS, *others])
     target = cc.MessageCompiler(store, provider, keep_words=0, keep_index=0.02)
-    lost = target.compact("demo", lambda messages, previous: "- They worked.", agent="assistant")
+    lost = target.compact("demo", lambda messages, previous: "- They worked.", name="assistant")
     assert lost is not None
     store.append("demo", cc.user("and now?"))
     compiled = target.compile("demo")

@@ -134,7 +134,7 @@ def test_requests_of_an_older_schema_are_built_again_to_the_byte(opened: cc.Stor
     }
     for each in golden.requests:
         rebuilt = compiler(opened, golden, each.provider).rebuild(
-            each.conversation, each.request, agent=each.agent, directory=each.directory
+            each.conversation, each.request, name=each.agent, directory=each.directory
         )
         assert rebuilt.decode() == each.body, f"request {each.request} of {each.conversation} for {each.provider}"
 
@@ -143,7 +143,7 @@ def test_requests_of_an_older_schema_are_accounted_for(opened: cc.Store, golden:
     """Guarantee 13.1: what went in, what stayed out and why."""
     for each in golden.requests:
         account = compiler(opened, golden, each.provider).explain(
-            each.conversation, each.request, agent=each.agent, directory=each.directory
+            each.conversation, each.request, name=each.agent, directory=each.directory
         )
         assert (account.mode, account.epoch, account.why, account.record.budget.input) == (
             each.mode,

@@ -82,7 +82,7 @@ def test_the_account_of_a_past_request_is_read_again(store: cc.Store) -> None:
         with pytest.raises(cc.errors.InvalidInput, match="has requests 1 to 4"):
             compiler.explain("demo", wrong)
     with pytest.raises(cc.errors.InvalidInput, match="has no request for nobody"):
-        compiler.explain("demo", agent="nobody")
+        compiler.explain("demo", name="nobody")
 
 
 def test_what_was_left_out_on_another_branch_is_not_in_the_account_of_this_one(store: cc.Store) -> None:

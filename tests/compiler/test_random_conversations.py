@@ -58,7 +58,7 @@ class Life(ConsistencyOracle):
     def asked(self) -> CompileArguments:
         static = self.statics[self.agent]
         return {
-            "agent": self.agent,
+            "name": self.agent,
             "directory": self.directory,
             "run": self.runs[self.agent],
             "tools": TOOLS,

@@ -86,7 +86,7 @@ def test_what_others_do_unseen_does_not_fill_the_window() -> None:
         result = cc.ToolResult(call_id=f"t{number}", name="read", content="line " * 400)
         hidden.append(cc.Message(role="tool", author="tester", parts=(result,)))
     store.extend("demo", [*hidden, cc.user("And now?")])
-    compiled = cc.MessageCompiler(store, cc.provider(CLAUDE, window=50_000)).compile("demo", agent="coder")
+    compiled = cc.MessageCompiler(store, cc.provider(CLAUDE, window=50_000)).compile("demo", name="coder")
     texts = [block["text"] for message in compiled.params["messages"] for block in message["content"]]
     assert texts == ["Remember the plan.", "My plan: tests.", "And now?"]
 

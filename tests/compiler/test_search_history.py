@@ -33,7 +33,7 @@ def steps(count: int, first: int = 0) -> list[cc.Message]:
 
 
 def search(store: cc.Store, query: str, *, agent: str = "assistant", max_tokens: int = 2_000) -> list[HistoryPassage]:
-    return cc.MessageCompiler(store, SONNET).search_history("c", query, agent=agent, max_tokens=max_tokens)
+    return cc.MessageCompiler(store, SONNET).search_history("c", query, name=agent, max_tokens=max_tokens)
 
 
 def ids(store: cc.Store, query: str, *, agent: str = "assistant") -> list[str]:
@@ -147,11 +147,11 @@ def test_an_agent_finds_only_what_it_may_see(store: cc.Store) -> None:
     assert ids(store, "walrus", agent="coder") == ["r6", "r2"]
     assert [each.kind for each in search(store, "walrus", agent="coder")] == ["text", "text"]
     assert {*ids(store, "walrus", agent="tester")} == {"r2", "r3"} | {"r6"}
-    own = compiler.search_history("c", "walrus", agent="coder", run="one", running=["two"])
+    own = compiler.search_history("c", "walrus", name="coder", run="one", running=["two"])
     assert [each.id for each in own] == ["r2"]
 
     def fetch(id: str, agent: str) -> str:
-        return compiler.fetch("c", cc.ToolCall(id="f", name="fetch_result", arguments={"id": id}), agent=agent)
+        return compiler.fetch("c", cc.ToolCall(id="f", name="fetch_result", arguments={"id": id}), name=agent)
 
     assert fetch("r2", "coder") == "The walrus is asleep."
     assert fetch("r2", "tester") == "The walrus is asleep.\n\nlook: query: walrus"

@@ -138,7 +138,7 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"system_prompt": 5}, "system_prompt must be a string, got int"),
     ({"settings": [1]}, "settings must be a dict, got list"),
     ({"max_input_tokens": "much"}, "max_input_tokens must be .*, got 'much'"),
-    ({"agent": ""}, "agent name must be .* got ''"),
+    ({"name": ""}, "agent name must be .* got ''"),
     ({"bogus": 1}, "no option 'bogus'. Its options are tools, triggers, .*; its compiler's options are strategy, high"),
     ({"high": 7}, "low=0.7, high=7"),
 ]

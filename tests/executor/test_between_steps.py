@@ -368,9 +368,9 @@ def test_another_agent_does_not_hear_this_ones_warning(store: cc.Store) -> None:
         return f"Only {moment.agent} is told."
 
     mine, other = steps(1), steps(0)
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[private], endpoint=mine, agent="planner")
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[private], endpoint=mine, name="planner")
     run_turn(executor)
-    second = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[private], endpoint=other, agent="coder")
+    second = cc.AgentExecutor(store, SONNET, tools=[add], triggers=[private], endpoint=other, name="coder")
     run_turn(second, "and you?")
 
     assert [body.count(b"Only planner is told.") for body in (*mine.bodies, *other.bodies)] == [1, 1, 0]

@@ -79,8 +79,8 @@ def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
 
 def test_two_agents_at_once_are_seen_in_the_order_of_the_record(store: cc.Store) -> None:
     """Guarantee 12.1: one sequence of numbers per conversation for all writers; a turn's own events are its agent's."""
-    planner = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), agent="planner")
-    coder = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), agent="coder")
+    planner = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), name="planner")
+    coder = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), name="coder")
 
     async def both() -> tuple[list[AnyEvent], tuple[list[AnyEvent], list[AnyEvent]]]:
         watcher = asyncio.create_task(until(planner.watch("demo"), 2))
@@ -170,7 +170,7 @@ def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) ->
 def run_turns(address: str, count: int) -> None:
     with cc.open_store(address) as store:
         for number in range(count):
-            executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4), agent="other")
+            executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4), name="other")
             run_turn(executor, f"there {number}")
 
 

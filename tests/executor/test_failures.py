@@ -162,9 +162,9 @@ def test_the_result_of_one_agent_does_not_answer_the_call_of_another(store: cc.S
 
     async def both() -> None:
         waiting = Scripted(says(call(1, "forever", a=1, b=2)))
-        slow = cc.AgentExecutor(store, SONNET, agent="slow", tools=[forever], endpoint=waiting)
+        slow = cc.AgentExecutor(store, SONNET, name="slow", tools=[forever], endpoint=waiting)
         scripted = Scripted(says(call(1)), says("done"))
-        quick = cc.AgentExecutor(store, SONNET, agent="quick", tools=[add], endpoint=scripted)
+        quick = cc.AgentExecutor(store, SONNET, name="quick", tools=[add], endpoint=scripted)
         turn = slow.start("demo", "Take your time.")
         async for event in turn.events():
             if isinstance(event, ToolStart):

@@ -104,7 +104,7 @@ def spoken() -> tuple[cc.Store, Scripted, cc.AgentExecutor]:
     """A conversation in which coder has answered ann."""
     store = cc.open_store("memory:")
     provider = Scripted(says("built"), says("fixed"), says("more"))
-    executor = cc.AgentExecutor(store, SONNET, agent="coder", endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, name="coder", endpoint=provider)
     run_turn(executor, cc.user("build", author="ann"))
     return store, provider, executor
 
@@ -315,7 +315,7 @@ def test_an_agent_runs_with_a_context_of_the_call() -> None:
 
 
 def team(store: cc.Store, name: str, *says: Say) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, agent=name, tools=[add], endpoint=Scripted(*list(says)))
+    return cc.AgentExecutor(store, SONNET, name=name, tools=[add], endpoint=Scripted(*list(says)))
 
 
 def test_the_answer_of_a_delegate_wakes_the_agent_that_asked() -> None:

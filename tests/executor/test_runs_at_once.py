@@ -50,7 +50,7 @@ def texts(request: JSONObject) -> list[str]:
 
 
 def executor(store: cc.Store, provider: Scripted, run: str | None, *tools: object) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, agent="coder", run=run, tools=[add, *tools], endpoint=provider)  # type: ignore[list-item]
+    return cc.AgentExecutor(store, SONNET, name="coder", run=run, tools=[add, *tools], endpoint=provider)  # type: ignore[list-item]
 
 
 def test_two_runs_of_one_agent_answer_at_once() -> None:
@@ -318,8 +318,8 @@ def test_a_run_beside_another_is_kept_with_its_account(tmp_path: Path) -> None:
         assert [each.channel.agent for each in cc.SessionManager(store).sessions("demo")] == [
             "coder", run_name("coder", "r2"),
         ]  # fmt: skip
-        assert compiler.rebuild("demo", agent=run_name("coder", "r2")) == provider.bodies[0]
-        assert "two" in str(compiler.explain("demo", agent=run_name("coder", "r2")))
+        assert compiler.rebuild("demo", name=run_name("coder", "r2")) == provider.bodies[0]
+        assert "two" in str(compiler.explain("demo", name=run_name("coder", "r2")))
 
 
 def test_a_run_that_waits_for_approval_is_continued_beside_the_other() -> None:
@@ -341,7 +341,7 @@ def test_a_run_that_waits_for_approval_is_continued_beside_the_other() -> None:
     asking = cc.AgentExecutor(
         store,
         SONNET,
-        agent="coder",
+        name="coder",
         run="r2",
         tools=[cc.tool(add, approval=True)],
         approve=cc.executor.Suspend(),

@@ -86,7 +86,7 @@ def short(*_: object) -> str:
 
 def share_of(executor: cc.AgentExecutor, request: int) -> float:
     """How much of what is available for messages a request took, as it was compiled."""
-    return executor.compiler.explain("demo", request=request, agent=executor.agent).record.budget.share
+    return executor.compiler.explain("demo", request=request, name=executor.name).record.budget.share
 
 
 @pytest.mark.parametrize("summarize", [None, short], ids=["cut", "compaction"])
@@ -353,7 +353,7 @@ def test_a_trigger_text_that_is_too_long_is_shortened_and_can_be_read_on(tools: 
             id="f1", name="fetch_result", arguments={"id": f"r{stored.seq}", "offset": int(offset[1]), "length": 99}
         )
         assert executor.compiler.fetch("demo", wanted).startswith(stored.text[int(offset[1]) :][:99])
-        assert "no result" in executor.compiler.fetch("demo", wanted, agent="other")
+        assert "no result" in executor.compiler.fetch("demo", wanted, name="other")
 
 
 def test_a_trigger_message_never_takes_the_place_of_what_was_asked() -> None:

@@ -73,7 +73,7 @@ async def _turns(store: cc.Store) -> list[bytes]:
 async def _work(store: cc.Store) -> list[bytes]:
     """Tools, approvals, progress, a sub-agent, steering, a follow-up, triggers, prompt fragments, todos."""
     helper_line = Scripted(says("Seven reeds."))
-    helper = cc.AgentExecutor(store, sonnet(), agent="helper", endpoint=helper_line, run="count", triggers=())
+    helper = cc.AgentExecutor(store, sonnet(), name="helper", endpoint=helper_line, run="count", triggers=())
 
     async def count(context: ToolContext) -> str:
         """Count slowly, and say how far it is."""

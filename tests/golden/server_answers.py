@@ -89,7 +89,7 @@ def _paths(store: cc.Store, file: Path) -> Iterator[str]:
             yield f"{here}/export"
         for each in theirs:
             channel = channel_id(cc.MessageCompiler(store, cc.provider(f"{each.provider}:{each.model}")).channel(
-                name, agent=each.agent, directory=each.directory or None))  # fmt: skip
+                name, name=each.agent, directory=each.directory or None))  # fmt: skip
             yield f"{here}/channels/{channel}/ledger"
             yield f"{here}/next?channel={channel}"
             for what in ("", "/body", "/diff", "/lines?parts=true", "/lint"):

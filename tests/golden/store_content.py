@@ -223,7 +223,7 @@ def requests(store: cc.Store, file: Path) -> JSONObject:
     """Every past request, to the byte, and its manifest."""
     found: JSONObject = {}
     for each in channels(file):
-        asked: dict[str, Any] = {"agent": each.agent, "directory": each.directory or None}
+        asked: dict[str, Any] = {"name": each.agent, "directory": each.directory or None}
         compile = compiler(store, each)
         for number in each.requests:
             manifest = compile.explain(each.conversation, number, **asked)
@@ -240,7 +240,7 @@ def upcoming(store: cc.Store, file: Path) -> JSONObject:
     for each in channels(file):
         compiled = compiler(store, each).compile(
             each.conversation,
-            agent=each.agent,
+            name=each.agent,
             directory=each.directory or None,
             system_prompt="You look on.",
             tools=[LOOK],

@@ -36,7 +36,7 @@ def setup(tmp_path: Path) -> AgentSetup:
 
 
 def account(agent: cc.AgentExecutor, request: int | None = None) -> Manifest:
-    return agent.compiler.explain("talk", request, agent="assistant", directory=agent.directory)
+    return agent.compiler.explain("talk", request, name="assistant", directory=agent.directory)
 
 
 def once(record: RequestRecord, *expected: str) -> None:

@@ -98,10 +98,10 @@ def test_it_is_foretold_for_every_agent_that_was_asked(client: TestClient, store
     """Guarantee 13.2: two agents with one model are two channels, and neither need be the server's own."""
     life = Life(store)
     life.turn("hi")
-    life.turn("and you?", agent="critic")
+    life.turn("and you?", name="critic")
     life.turn("well then")
     ask = Asking(client, life)
-    critic = channel_id(life.compiler.channel("demo", agent="critic"))
+    critic = channel_id(life.compiler.channel("demo", name="critic"))
     assert critic != life.channel
     assert [ask("next", channel=each)["request"] for each in (life.channel, critic)] == [3, 2]
     assert ask("next", channel=critic)["channel"] == critic

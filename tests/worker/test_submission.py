@@ -50,7 +50,7 @@ async def working(store: Store, executor: cc.AgentExecutor, **options: object) -
     """A worker in this process."""
     worker = TurnWorker(
         store,
-        {executor.agent: executor},
+        {executor.name: executor},
         WorkerOptions(heartbeat=0.2, rules=RULES, **options),  # pyright: ignore[reportArgumentType]
     )
     running = asyncio.create_task(worker.run())
@@ -217,7 +217,7 @@ async def test_an_agent_that_no_worker_has(store: Store, monkeypatch: pytest.Mon
     assert [each.conversation for each in parked_turns(store)] == ["demo"]
     await submit(store, "demo", "and more", agent="coder")  # new input resumes it, too
     assert parked_turns(store) == []
-    executor = agent(store, says("one"), says("two"), agent="coder")
+    executor = agent(store, says("one"), says("two"), name="coder")
     async with working(store, executor):
         await ended(store, turns=2)
     assert [each.text for each in store.load("demo")] == ["hello", "one", "and more", "two"]

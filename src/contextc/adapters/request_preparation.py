@@ -217,7 +217,7 @@ class RequestPreparer:
                 new_count = max(new_count, recorded.new_count)
                 compiled = self.compiler.compile(
                     self.conversation,
-                    agent=self.agent,
+                    name=self.agent,
                     system_prompt=system_prompt,
                     tools=tools,
                     settings=settings,

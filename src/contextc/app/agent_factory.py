@@ -131,7 +131,7 @@ def build_agent(
         model.provider,
         tools=found,
         triggers=default_triggers(),
-        agent=choices.agent,
+        name=choices.agent,
         fragments=build_prompt(model.provider, found, choices.system),
         directory=str(choices.root),
         max_input_tokens=choices.budget,

@@ -115,7 +115,7 @@ PromptSource: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
 class AgentArguments(TypedDict, total=False):
     """Those keyword arguments of `MessageCompiler.compile` that stay the same for all requests of an agent."""
 
-    agent: str
+    name: str
     fragments: PromptSource
     system_prompt: str | None
     tools: "Iterable[AnyTool | ToolLike | JSONObject]"
@@ -208,7 +208,7 @@ def _invalid_option(values: Mapping[str, object], text: str) -> InvalidSetting:
 
 def check_compile_arguments(
     *,
-    agent: object,
+    name: object,
     system_prompt: object,
     settings: object,
     max_input_tokens: object,
@@ -219,29 +219,31 @@ def check_compile_arguments(
     upcoming: object = (),
     headroom: object = 0,
 ) -> None:
-    check_name(agent, "agent")
+    check_name(name, "agent")
     if system_prompt is not None and not isinstance(system_prompt, str):
         raise InvalidInput(
             f"system_prompt must be a string, got {_type_name(system_prompt)}",
             fix="Pass a string, or fragments=[cc.PromptFragment(…)].",
         )
-    for name, value in (("max_input_tokens", max_input_tokens), ("max_output_tokens", max_output_tokens)):
+    for limit, value in (("max_input_tokens", max_input_tokens), ("max_output_tokens", max_output_tokens)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise InvalidInput(f"{name} must be a positive number of tokens", got=value, fix="Pass an integer above 0.")
+            raise InvalidInput(
+                f"{limit} must be a positive number of tokens", got=value, fix="Pass an integer above 0."
+            )
     if isinstance(headroom, bool) or not isinstance(headroom, int) or headroom < 0:
         raise InvalidInput("headroom must be a number of tokens", got=headroom, fix="Pass an integer, 0 for none.")
     if settings is not None and not isinstance(settings, dict):
         raise InvalidInput(
             f"settings must be a dict, got {_type_name(settings)}", fix="Use the field names of the provider's API."
         )
-    for name in cast(JSONObject, settings or {}):
-        if name in TRANSPORT_FIELDS:
+    for field in cast(JSONObject, settings or {}):
+        if field in TRANSPORT_FIELDS:
             raise InvalidInput(
-                f"settings: {name} belongs to the call, not to the request, which is stored",
+                f"settings: {field} belongs to the call, not to the request, which is stored",
                 fix="Pass it to the vendor's SDK.",
             )
-        if name in COMPILER_FIELDS:
-            raise InvalidInput(f"settings: {name} is written by the compiler and cannot be set", fix="Remove it.")
+        if field in COMPILER_FIELDS:
+            raise InvalidInput(f"settings: {field} is written by the compiler and cannot be set", fix="Remove it.")
     if (edit is not None or rewind is not None) and not dry_run:
         raise InvalidInput(
             "edit and rewind require dry_run=True", fix="To change the conversation, use store.edit or store.rewind."
@@ -627,7 +629,7 @@ class MessageCompiler:
         self,
         conversation: str,
         *,
-        agent: str = DEFAULT_AGENT,
+        name: str = DEFAULT_AGENT,
         fragments: PromptSource = (),
         system_prompt: str | None = None,
         tools: "Iterable[AnyTool | ToolLike | JSONObject]" = (),
@@ -653,7 +655,7 @@ class MessageCompiler:
         that has less than `headroom` tokens left is trimmed as if it were too long.
         """
         check_compile_arguments(
-            agent=agent,
+            name=name,
             system_prompt=system_prompt,
             settings=settings,
             max_input_tokens=max_input_tokens,
@@ -667,7 +669,7 @@ class MessageCompiler:
         provider = self.provider
         running = None if running is None else frozenset(running)
         tools = self._arguments.validate_tools(tools)
-        channel = self.channel(conversation, agent=agent, directory=directory)
+        channel = self.channel(conversation, name=name, directory=directory)
         prompt = self._arguments.render_prompt(channel, fragments, system_prompt, tools, context, directory)
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
         seen = self.loader.load(channel, runs, edit, rewind, has_instructions=bool(prompt.static))
@@ -933,17 +935,17 @@ class MessageCompiler:
         """Return what a compaction would replace, and what it costs. Nothing is stored, and no model is called."""
         return preview_compaction(load_compaction_context(self, conversation, asked, from_cache=from_cache))
 
-    def compactions(self, conversation: str, *, agent: str = DEFAULT_AGENT) -> list[StoredCompaction]:
+    def compactions(self, conversation: str, *, name: str = DEFAULT_AGENT) -> list[StoredCompaction]:
         """Return the summaries that are in use, newest first, each with its receipt: what it has kept, and lost."""
-        return load_compactions(self.store, conversation, agent)
+        return load_compactions(self.store, conversation, name)
 
-    def undo_compaction(self, conversation: str, *, agent: str = DEFAULT_AGENT) -> int | None:
+    def undo_compaction(self, conversation: str, *, name: str = DEFAULT_AGENT) -> int | None:
         """Take the latest summary of an agent's view out of use. The next request begins an epoch with the original
         messages, as far as they fit, and with the summary before it, if there is one.
 
         Returns the number of the last message that it covers; None if there is no summary.
         """
-        return undo_compaction(self.store, conversation, agent)
+        return undo_compaction(self.store, conversation, name)
 
     @property
     def factor(self) -> float:
@@ -952,24 +954,24 @@ class MessageCompiler:
 
     # ── past requests, left-out results ───────────────────────────────────────────────────────────────────────────────
 
-    def channel(self, conversation: str, *, agent: str = DEFAULT_AGENT, directory: str | None = None) -> Channel:
+    def channel(self, conversation: str, *, name: str = DEFAULT_AGENT, directory: str | None = None) -> Channel:
         """Return the channel that `compile` uses for these arguments."""
         where = os.path.realpath(directory or ".") if self.provider.directory_bound else ""
-        return Channel(conversation, agent, self.provider.name, self.provider.model_id, where)
+        return Channel(conversation, name, self.provider.name, self.provider.model_id, where)
 
     def explain(
-        self, conversation: str, request: int | None = None, *, agent: str = DEFAULT_AGENT, directory: str | None = None
+        self, conversation: str, request: int | None = None, *, name: str = DEFAULT_AGENT, directory: str | None = None
     ) -> Manifest:
         """Return the manifest of a committed request; by default of the last one."""
         self.store.conversation(conversation)
-        return past_requests.explain(self.store, self.channel(conversation, agent=agent, directory=directory), request)
+        return past_requests.explain(self.store, self.channel(conversation, name=name, directory=directory), request)
 
     def rebuild(
-        self, conversation: str, request: int | None = None, *, agent: str = DEFAULT_AGENT, directory: str | None = None
+        self, conversation: str, request: int | None = None, *, name: str = DEFAULT_AGENT, directory: str | None = None
     ) -> bytes:
         """Return the bytes of a committed request exactly as they were sent; by default of the last one."""
         self.store.conversation(conversation)
-        channel = self.channel(conversation, agent=agent, directory=directory)
+        channel = self.channel(conversation, name=name, directory=directory)
         return past_requests.rebuild(self.store, channel, self.provider.formatter, request)
 
     def fetch(
@@ -977,12 +979,12 @@ class MessageCompiler:
         conversation: str,
         call: ToolCall,
         *,
-        agent: str = DEFAULT_AGENT,
+        name: str = DEFAULT_AGENT,
         run: str | None = None,
         running: Iterable[str] | None = None,
     ) -> str:
         """Return the result of the model's call of `search_history` or `fetch_result`: only what the agent may see."""
-        viewer = self._viewer(conversation, agent, run, running)
+        viewer = self._viewer(conversation, name, run, running)
         return answer_history_call(self.store, conversation, call, viewer, self.counter)
 
     def search_history(
@@ -990,17 +992,17 @@ class MessageCompiler:
         conversation: str,
         query: str,
         *,
-        agent: str = DEFAULT_AGENT,
+        name: str = DEFAULT_AGENT,
         run: str | None = None,
         running: Iterable[str] | None = None,
         max_tokens: int = MAX_TOKENS,
     ) -> list[HistoryPassage]:
         """Return passages of what an agent may see, in its window or not. Messages of `running` runs are hidden."""
-        viewer = self._viewer(conversation, agent, run, running)
+        viewer = self._viewer(conversation, name, run, running)
         return search_history(self.store, conversation, query, viewer, self.counter, max_tokens)
 
-    def _viewer(self, conversation: str, agent: str, run: str | None, running: Iterable[str] | None) -> Viewer:
-        channel, hides_failed = self.channel(conversation, agent=agent), self.options.failed == "exclude"
+    def _viewer(self, conversation: str, name: str, run: str | None, running: Iterable[str] | None) -> Viewer:
+        channel, hides_failed = self.channel(conversation, name=name), self.options.failed == "exclude"
         return Viewer(channel.author, run, channel.audiences, not hides_failed, frozenset(running or ()).__contains__)
 
     # ── what commit is made of ────────────────────────────────────────────────────────────────────────────────────────

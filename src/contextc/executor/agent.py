@@ -487,7 +487,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             provider,
             tools=(*tools, *offered),
             triggers=triggers,
-            agent=name,
+            name=name,
             fragments=fragments,
             **cast(AgentOptions, {**options, "endpoint": endpoint}),
         )
@@ -518,7 +518,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
 
     @handoffs.setter
     def handoffs(self, others: "Iterable[Agent[T]]") -> None:
-        self._handoffs = self._checked_handoffs(others, self._executor.agent)
+        self._handoffs = self._checked_handoffs(others, self._executor.name)
         self._executor = self._executor_like(self._executor, self._executor.store)
 
     def _checked_handoffs(self, others: "Iterable[Agent[T]]", name: str) -> "tuple[Agent[T], ...]":
@@ -609,7 +609,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     @property
     def name(self) -> str:
         """The name that the agent writes under."""
-        return self.executor.agent
+        return self.executor.name
 
     def run_sync(
         self,

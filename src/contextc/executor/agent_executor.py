@@ -90,7 +90,7 @@ class AgentExecutor(agent_config.FixedOptions):
         *,
         tools: Iterable[ToolLike | NativeTool] | ToolLike | None = (),
         triggers: Iterable[Trigger] | None = (),
-        agent: str = DEFAULT_AGENT,
+        name: str = DEFAULT_AGENT,
         fragments: PromptSource = (),
         system_prompt: str | None = None,
         **options: Unpack[AgentOptions],
@@ -103,7 +103,7 @@ class AgentExecutor(agent_config.FixedOptions):
             compiler_options["fetch"] = "always"
         compiler = MessageCompiler(store, provider, **compiler_options)
         check_compile_arguments(
-            agent=agent,
+            name=name,
             system_prompt=system_prompt,
             settings=settings,
             max_input_tokens=options.get("max_input_tokens"),
@@ -113,7 +113,7 @@ class AgentExecutor(agent_config.FixedOptions):
             dry_run=False,
         )
         functions, native = agent_config.split_tools(tools)
-        if compiler.options.fetch and (taken := [name for name in HISTORY_TOOL_NAMES if name in functions]):
+        if compiler.options.fetch and (taken := [each for each in HISTORY_TOOL_NAMES if each in functions]):
             raise InvalidSetting(
                 f"Two tools are named {taken[0]}: yours, and the one that reads what is no longer shown",
                 fix="Rename yours: cc.tool(function, name=…). fetch=False switches the other one off.",
@@ -122,11 +122,11 @@ class AgentExecutor(agent_config.FixedOptions):
         prose = {} if functions or native or provider.model.tools else provider.prose_settings
         self.config = AgentConfig(
             store=store,
-            agent=agent,
+            agent=name,
             provider=provider,
             compiler=compiler,
             compile_arguments={
-                "agent": agent,
+                "name": name,
                 "fragments": fragments,
                 "system_prompt": system_prompt,
                 "tools": (*[each.tool for each in functions.values()], *native),
@@ -153,7 +153,7 @@ class AgentExecutor(agent_config.FixedOptions):
         return self.config.store
 
     @property
-    def agent(self) -> str:
+    def name(self) -> str:
         """The name that the agent writes under."""
         return self.config.agent
 
@@ -350,7 +350,7 @@ class AgentExecutor(agent_config.FixedOptions):
             take_waiting_summary,
             self.store,
             conversation,
-            self.agent,
+            self.name,
             config.compiler.counter.count_system,
             None if instructions.strip() else append,
         )
@@ -380,7 +380,7 @@ class AgentExecutor(agent_config.FixedOptions):
 
         Return the number of the last message that the summary covers; None if there is none.
         """
-        found = self.config.compiler.undo_compaction(conversation, agent=self.agent)
+        found = self.config.compiler.undo_compaction(conversation, name=self.name)
         event_hub(self.store).refresh(conversation)
         return found
 
@@ -421,7 +421,7 @@ class AgentExecutor(agent_config.FixedOptions):
 
     def channel(self, conversation: str) -> Channel:
         """Return the channel that this agent's requests are sent on."""
-        return self.compiler.channel(conversation, agent=self.agent, directory=self.directory or None)
+        return self.compiler.channel(conversation, name=self.name, directory=self.directory or None)
 
     async def client(self) -> Endpoint:
         """Return the client of the provider, one for each event loop."""
@@ -431,14 +431,14 @@ class AgentExecutor(agent_config.FixedOptions):
         at, usage = load_tip(tx, conversation), reduce(add_usage, used) if used else None
         spent = cost(self.provider.model, usage) if usage is not None else None
         event = replace_fields(
-            compaction_event(done), time=now_ms(), agent=self.agent, seq=at.seq, usage=usage, cost=spent
+            compaction_event(done), time=now_ms(), agent=self.name, seq=at.seq, usage=usage, cost=spent
         )
         turn_records.append_events(tx, at.conversation, [event])
 
     async def _queue(self, conversation: str, given: str | Message, kind: QueueKind) -> QueuedMessage:
-        message = agent_config.input_message(given, self.agent)
+        message = agent_config.input_message(given, self.name)
         running = [turn for turn in self._turns if turn.conversation == conversation and not turn.done]
-        agent = running[-1].agent if running else self.agent
+        agent = running[-1].agent if running else self.name
 
         def work() -> QueuedMessage:
             if kind == "steer" and not running and not self.store.read(lambda tx: find_tip(tx, conversation, False)):

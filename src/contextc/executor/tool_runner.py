@@ -238,7 +238,7 @@ class ToolRunner:
     def _read_history(self, call: ToolCall) -> str:
         where, running = self.turn_store.conversation, self.turn_store.load_running()
         return self.config.compiler.fetch(
-            where, call, agent=self.turn_store.author, run=self.turn_store.run, running=running
+            where, call, name=self.turn_store.author, run=self.turn_store.run, running=running
         )
 
     async def run_call(self, call: ToolCall, answer: Approval | None = None) -> ToolResult:

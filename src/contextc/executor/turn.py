@@ -148,7 +148,7 @@ class StepPreparer:
         if context.responding_to is None and sender is not None:
             asked["context"] = replace(context, responding_to=sender)
         agent = self.config.channel_agent(self.turn_store.agent)
-        return {**asked, "agent": agent, "running": self.turn_store.load_running()}
+        return {**asked, "name": agent, "running": self.turn_store.load_running()}
 
     def prepare_after_compaction(self, index: int, states: dict[str, JSONObject]) -> PreparedStep:
         """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
@@ -780,7 +780,7 @@ class TurnRunner:
         """Let the states and messages of triggers belong to the channel of the configuration."""
         config, record = self.config, self.turn_store
         agent = config.channel_agent(record.agent)
-        channel = str(config.compiler.channel(record.conversation, agent=agent, directory=config.directory or None))
+        channel = str(config.compiler.channel(record.conversation, name=agent, directory=config.directory or None))
         if channel != record.channel:
             await run_blocking(record.use_channel, channel, config.channel_trigger_names)
 
@@ -1314,9 +1314,7 @@ class Turn:
                 agent,
                 lease,
                 run=config.run,
-                channel=str(
-                    config.compiler.channel(self.conversation, agent=agent, directory=config.directory or None)
-                ),
+                channel=str(config.compiler.channel(self.conversation, name=agent, directory=config.directory or None)),
                 channel_triggers=config.channel_trigger_names,
             )
             store.on_end_request(lease, lambda kind: on_loop(lambda: self._on_end_request(lease, kind)))

@@ -97,7 +97,7 @@ def preview_request(
 
     Arguments that are not given are taken from the last request. The result must not be sent.
     """
-    channel = MessageCompiler(store, provider).channel(conversation, agent=agent, directory=directory)
+    channel = MessageCompiler(store, provider).channel(conversation, name=agent, directory=directory)
     head = load_last_head(store, channel, provider) or RequestHead()
     prompt = head.prompt
     if system_prompt is not None:
@@ -105,7 +105,7 @@ def preview_request(
     arguments: CompilerOptionArguments = {"fetch": head.fetch, **options}
     return MessageCompiler(store, provider, **arguments).compile(
         conversation,
-        agent=agent,
+        name=agent,
         directory=directory,
         fragments=prompt,
         tools=head.tools if tools is None else tools,

@@ -460,9 +460,9 @@ def _check_agent(name: str, executor: AgentExecutor, store: Store) -> AgentExecu
     """Return the executor of an agent as a worker uses it: its turns are suspended for approvals."""
     if not isinstance(executor, AgentExecutor):
         raise InvalidInput(f"agent {name!r} must be an AgentExecutor, got {type(executor).__name__}")
-    if executor.agent != name:
+    if executor.name != name:
         raise InvalidInput(
-            f"agent {name!r} has an executor of agent {executor.agent!r}", fix=f"Create it with agent={name!r}."
+            f"agent {name!r} has an executor of agent {executor.name!r}", fix=f"Create it with name={name!r}."
         )
     if executor.store is not store:
         raise InvalidInput(f"agent {name!r} uses another store", fix="Create it with the store of the worker.")

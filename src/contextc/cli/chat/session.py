@@ -517,7 +517,7 @@ async def _explain(session: ChatSession, given: str) -> None:
     if session.report_if_empty():
         return
     request = int(given) if given else None
-    print_manifest(session.executor.compiler.explain(session.conversation, request, agent=session.agent))
+    print_manifest(session.executor.compiler.explain(session.conversation, request, name=session.agent))
 
 
 async def _todos(session: ChatSession, given: str) -> None:
