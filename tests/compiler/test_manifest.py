@@ -60,8 +60,8 @@ def test_the_table() -> None:
     assert str(busy_desk().compile().manifest) == (
         "demo: request 2 for assistant on openai-chat:gpt-4o\n"
         "mode full, epoch 1\n"
-        "input 217 tokens (measured): system 13, tools 99, messages 105 of 8,632 available (1%); reserve 1,000\n"
-        "shared with the request before: 142 tokens, 135 bytes\n"
+        "input 217 tokens (measured): system 14, tools 93, messages 110 of 8,637 available (1%); reserve 1,000\n"
+        "shared with the request before: 138 tokens, 135 bytes\n"
         "! left out: a result for ghost that no call asked for\n"
         "! made up: a result for the call a, which had none\n"
         "! left out: that the result of read is an error\n"
@@ -69,10 +69,10 @@ def test_the_table() -> None:
         "   seq  role       tokens  what                                      why\n"
         "+       system          5  static fragment identity\n"
         "+    1  user            9  Find the bug.\n"
-        "+    3  user           11  [@tester] All green.                      as [@tester]\n"
-        "+       system          9  dynamic\n"
-        '+    5  assistant      69  Let me look. calls read({"path":"a.py"})\n'
-        "+    7  user            7  And?\n"
+        "+    3  user           12  [@tester] All green.                      as [@tester]\n"
+        "+       system         10  dynamic\n"
+        '+    5  assistant      71  Let me look. calls read({"path":"a.py"})\n'
+        "+    7  user            8  And?\n"
         "-    2  assistant          half                                      it ended as error\n"
         "-    4  system             psst                                      meant for tester\n"
         "-    6  tool               read: boo                                 no call asked for it"

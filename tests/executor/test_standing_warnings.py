@@ -197,7 +197,7 @@ def test_triggers_are_asked_after_a_compaction_that_was_requested(store: cc.Stor
 def test_how_full_one_models_context_is_concerns_no_other_model(store: cc.Store) -> None:
     """A warning of a small model is not shown to a large one, and is not forgotten by the small one meanwhile."""
     small = cc.provider(SONNET, window=4_000, output=500)
-    first, other, third = Reading(29), Reading(1), Reading(1)
+    first, other, third = Reading(30), Reading(1), Reading(1)
     events = run_turn(agent(store, first, max_input_tokens=None, model=small, triggers=context_triggers()))
     assert said(events, "Context warning")
 
