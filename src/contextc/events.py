@@ -182,15 +182,15 @@ class TriggerFailed(Event, frozen=True, tag="trigger-failed"):
 
 
 class InputQueued(Event, frozen=True, tag="queued-input"):
-    """Input was queued: to steer the running turn, or for the next turn."""
+    """Input was queued: to steer the running turn, for the next turn, or for a turn that its caller waits for."""
 
     queued: int
-    kind: Literal["steer", "follow-up"]
+    kind: Literal["steer", "follow-up", "waiting"]
     text: str = ""
 
 
 class InputDequeued(Event, frozen=True, tag="input-taken"):
-    """Queued input was appended as message `seq`."""
+    """Queued input was appended as message `seq`, or was withdrawn by its caller if `seq` is 0."""
 
     queued: int
     seq: int

@@ -333,12 +333,12 @@ class AgentRun(Generic[T]):
 
     def _load_messages(self, turns: list[int]) -> tuple[Message, ...]:
         """Return the messages of these turns on the current branch: those that opened them, and those they wrote."""
-        starts = [event for event in self._starts if event.turn in turns]
-        if not starts:
-            return ()
-        opening = {starts[0].seq - number for number in range(self._input_messages)}
-        opening |= {event.seq for event in starts[1:]}
-        found = self.executor.store.load(self.conversation, after=max(0, min({*opening, starts[0].seq}) - 1))
+        opened = {event.turn: event.seq for event in self._starts}
+        if any(number not in opened for number in turns):  # answered before this run
+            opened |= {each.number: each.opened for each in self.executor.store.turns(self.conversation)}
+        first, *others = [opened[number] for number in turns]
+        opening = {first - number for number in range(self._input_messages)} | {*others}
+        found = self.executor.store.load(self.conversation, after=max(0, min({*opening, first}) - 1))
         return tuple([message for message in found if message.seq in opening or message.turn in turns])
 
 
@@ -616,7 +616,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         input: TurnInput,
         *,
         conversation: str | None = None,
-        wait: float = 0,
+        wait: float | None = None,
+        key: str | None = None,
         context: ContextSource | None = None,
         deps: object = None,
         model: Models | None = None,
@@ -632,6 +633,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             input,
             conversation=conversation,
             wait=wait,
+            key=key,
             context=context,
             deps=deps,
             model=model,
@@ -644,7 +646,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         input: TurnInput,
         *,
         conversation: str | None = None,
-        wait: float = 0,
+        wait: float | None = None,
+        key: str | None = None,
         context: ContextSource | None = None,
         deps: object = None,
         model: Models | None = None,
@@ -652,9 +655,11 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     ) -> AgentResult[T]:
         """Run a turn and return its result. Raises the error that ended it, if any. Cancelling it cancels the turn.
 
-        Each run is a new conversation unless `conversation` names one, which is continued or created. `wait` is the
-        number of seconds to wait while another turn of this agent is running there. `context` replaces the agent's
-        prompt context for this run.
+        Each run is a new conversation unless `conversation` names one, which is continued or created. While another
+        turn of this agent is running there, the input is stored and waits for its end: at most `wait` seconds, 0 for
+        not at all, None for no limit. Input with the same `key`, such as the id of a delivery, is stored and answered
+        once; a run that repeats it returns the first answer. `context` replaces the agent's prompt context for this
+        run.
 
         `deps` are what tools, fragments, triggers and `approve` find as `deps` of their context: a database, the user
         who asks. They are never stored. `model` and `instructions` replace those of the agent for this run.
@@ -663,6 +668,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             input,
             conversation=conversation,
             wait=wait,
+            key=key,
             context=context,
             deps=deps,
             model=model,
@@ -676,7 +682,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         input: TurnInput,
         *,
         conversation: str | None = None,
-        wait: float = 0,
+        wait: float | None = None,
+        key: str | None = None,
         context: ContextSource | None = None,
         deps: object = None,
         model: Models | None = None,
@@ -691,24 +698,27 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         named = f"{datetime.now():%Y-%m-%d-%H%M%S}-{token_hex(4)}" if conversation is None else conversation
         agent_config.check_prompt_context(context)
         executor = self._executor_for(model, instructions)
+        agent_config.check_key(key, messages, conversation)
         start = partial(executor.start, named, wait=wait, context=context, deps=deps)
-        return self._make_run(executor, named, partial(start, messages or None), start, len(messages))
+        return self._make_run(executor, named, partial(start, messages or None, key=key), start, len(messages))
 
     async def resume(
-        self, conversation: str, *, wait: float = 0, context: ContextSource | None = None, deps: object = None
+        self, conversation: str, *, wait: float | None = None, context: ContextSource | None = None, deps: object = None
     ) -> AgentResult[T]:
         """Continue a turn that waits for approval and has an answer, or whose process died, and return its result."""
         async with self._resumed_run(conversation, wait, context, deps) as run:
             return await run.result()
 
     def resume_sync(
-        self, conversation: str, *, wait: float = 0, context: ContextSource | None = None, deps: object = None
+        self, conversation: str, *, wait: float | None = None, context: ContextSource | None = None, deps: object = None
     ) -> AgentResult[T]:
         """Do the same as `resume`, for code without an event loop."""
         _check_no_loop("resume_sync", "resume")
         return asyncio.run(self._run_and_close(self._resumed_run(conversation, wait, context, deps)))
 
-    def _resumed_run(self, conversation: str, wait: float, context: ContextSource | None, deps: object) -> AgentRun[T]:
+    def _resumed_run(
+        self, conversation: str, wait: float | None, context: ContextSource | None, deps: object
+    ) -> AgentRun[T]:
         executor = self.executor
         resume, start = (
             partial(call, conversation, wait=wait, context=context, deps=deps)

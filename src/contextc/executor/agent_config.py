@@ -340,11 +340,27 @@ def input_message(input: object, agent: str) -> Message:
     return input
 
 
+def check_key(key: object, messages: Sequence[Message], conversation: str | None) -> None:
+    """Check the key of a turn's input."""
+    if key is None:
+        return
+    check_name(key, "key")
+    if conversation is None:
+        raise InvalidInput(
+            "key identifies input within a conversation, and none is named", fix="Pass conversation=… with the key."
+        )
+    if len(messages) != 1:
+        raise InvalidInput(
+            f"key identifies one message, and the input has {len(messages)}",
+            fix="Pass one message with the key, and append the others before: store.append(…, key=…).",
+        )
+
+
 def check_turn_arguments(conversation: object, wait: object = 0) -> None:
     """Check a conversation's name and the wait time, and that an event loop is running."""
     check_name(conversation)
-    if not is_number(wait) or not cast(float, wait) >= 0:
-        raise InvalidInput("wait must be a number of seconds, 0 or more", got=wait)
+    if wait is not None and (not is_number(wait) or not cast(float, wait) >= 0):
+        raise InvalidInput("wait must be a number of seconds, 0 or more, or None for no limit", got=wait)
     try:
         asyncio.get_running_loop()
     except RuntimeError:

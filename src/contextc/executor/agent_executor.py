@@ -236,39 +236,43 @@ class AgentExecutor(agent_config.FixedOptions):
         conversation: str,
         input: TurnInput = None,
         *,
-        wait: float = 0,
+        wait: float | None = None,
         context: ContextSource | None = None,
         deps: object = None,
+        key: str | None = None,
     ) -> AsyncGenerator[AnyEvent, None]:
         """Run a turn and yield its events. Leaving the loop early cancels the turn.
 
-        Without input the turn takes the next queued input, or answers the last unanswered message. `wait` is the number
-        of seconds to wait while another turn of this agent is running. `context` replaces the prompt context for this
+        Without input the turn takes the next queued input, or answers the last unanswered message. While another turn
+        of this agent is running, the input is stored and waits for its end: at most `wait` seconds, 0 for not at all,
+        None for no limit. Then `ConversationBusy` is raised. Input with the same `key` is stored and answered once; if
+        it was answered before, the result is that of the first time. `context` replaces the prompt context for this
         turn, and for those that follow it because input was queued. `deps` are what tools, fragments, triggers and
         `approve` find as `deps` of their context; they are never stored. An error that ends the turn is raised after
         the last event. To start the next turn right after leaving early, close the generator first
         (`contextlib.aclosing`).
         """
-        return run_turn(lambda: self.start(conversation, input, wait=wait, context=context, deps=deps))
+        return run_turn(lambda: self.start(conversation, input, wait=wait, context=context, deps=deps, key=key))
 
     def start(
         self,
         conversation: str,
         input: TurnInput = None,
         *,
-        wait: float = 0,
+        wait: float | None = None,
         context: ContextSource | None = None,
         deps: object = None,
+        key: str | None = None,
     ) -> Turn:
         """Start a turn in a background task. Keep the returned handle: it has the events, `cancel` and the result.
 
         If a turn of this agent waits for approval, the input is queued, and the `finish` of the result is `waiting`.
         """
         messages = agent_config.input_messages(input, self.config.agent)
-        return self._start_turn(conversation, messages, resume=False, wait=wait, context=context, deps=deps)
+        return self._start_turn(conversation, messages, resume=False, wait=wait, context=context, deps=deps, key=key)
 
     def resume(
-        self, conversation: str, *, wait: float = 0, context: ContextSource | None = None, deps: object = None
+        self, conversation: str, *, wait: float | None = None, context: ContextSource | None = None, deps: object = None
     ) -> Turn:
         """Continue a turn whose process died, or that waits for approval and has an answer.
 
@@ -283,13 +287,15 @@ class AgentExecutor(agent_config.FixedOptions):
         given: list[Message],
         *,
         resume: bool,
-        wait: float,
+        wait: float | None,
         context: ContextSource | None,
         deps: object,
+        key: str | None = None,
     ) -> Turn:
         agent_config.check_turn_arguments(conversation, wait)
+        agent_config.check_key(key, given, conversation)
         config = self.config if context is None else self._with_context(context).config
-        turn = Turn(config.for_turn(conversation, deps), conversation, given, resume=resume, wait=wait)
+        turn = Turn(config.for_turn(conversation, deps), conversation, given, resume=resume, wait=wait, key=key)
         self._turns.add(turn)
         return turn
 

@@ -8,14 +8,16 @@ import inspect
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Sequence
 from contextlib import aclosing, nullcontext, suppress
+from contextvars import ContextVar
 from functools import cache, partial
+from math import inf
 from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from contextc._credential_mask import get_logger, mask_secrets
 from contextc._json import JSONObject, fix_surrogates
-from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking
+from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking, wait_until_done
 from contextc.compiler import Compiled
 from contextc.compiler.agent_view import view_inserted_messages
 from contextc.compiler.compaction import CompactionSteps, SummarizerInput
@@ -39,15 +41,19 @@ from contextc.executor.turn_store import (
     CANCELLED_REASON,
     FAILED_REASON,
     KEPT_STEPS,
+    GivenInput,
     TurnResult,
     TurnState,
     TurnStore,
+    store_waiting_input,
     total_usage,
+    withdraw_waiting_input,
 )
 from contextc.messages import Message, ToolCall, ToolResult, Usage
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Deliver, Endpoint
+from contextc.store import Store
 from contextc.store.async_store import wait_for_lease
 from contextc.store.branches import SPEAKER_META
 from contextc.store.ledger_schema import LeftOutReason
@@ -1127,6 +1133,8 @@ class TurnRunner:
 
 
 CANCEL_REQUEST = "cancel"
+_running: ContextVar[frozenset[tuple[Store, str, str]]] = ContextVar("contextc.running_turns", default=frozenset())
+"""The turns whose task, or a callback of which, is running: store, conversation and agent."""
 
 
 class Turn:
@@ -1136,10 +1144,18 @@ class Turn:
     """
 
     def __init__(
-        self, config: AgentConfig, conversation: str, given: list[Message], *, resume: bool, wait: float
+        self,
+        config: AgentConfig,
+        conversation: str,
+        given: list[Message],
+        *,
+        resume: bool,
+        wait: float | None,
+        key: str | None = None,
     ) -> None:
         self.config, self.conversation = config, conversation
-        self._input, self._resume, self._wait = given, resume, wait
+        self._input, self._resume = GivenInput(given, key), resume
+        self._wait = 0.0 if self._is_within_own_turn() else inf if wait is None else wait
         self.results: list[TurnResult] = []
         self._is_cancelled = False
         self._lease: Lease | None = None
@@ -1236,6 +1252,7 @@ class Turn:
             inbox.wake()
 
     async def _run(self) -> None:
+        _running.set(_running.get() | {(self.config.store, self.conversation, self.config.agent)})
         try:
             await self._run_turns()
         finally:  # a lease that was not released expires: no turn runs under it any more
@@ -1253,7 +1270,7 @@ class Turn:
             record, stopped = self._turn_store, True  # the turn was stored nevertheless
         if not record.turn.number:
             await self._release(record.lease)
-            self.results.append(_unopened_result(record))
+            self.results.append(await run_blocking(_unopened_result, record))
             self._first_event = record.first_event if record.waiting is not None else 0
             return
         self._first_event = record.first_event
@@ -1329,7 +1346,26 @@ class Turn:
                 raise
             return turn_store
 
-        return await wait_for_lease(store, self.conversation, agent, wait=wait, ttl=ttl, take=begin)
+        keep = partial(store_waiting_input, store, self.conversation, agent, self._input)
+        try:
+            return await wait_for_lease(
+                store,
+                self.conversation,
+                agent,
+                wait=wait,
+                ttl=ttl,
+                take=begin,
+                before_waiting=keep if self._input.messages else None,
+            )
+        except (ContextcError, asyncio.CancelledError):
+            if self._input.queued and (self._turn_store is None or not self._turn_store.turn.number):
+                withdraw = run_blocking(withdraw_waiting_input, store, self.conversation, agent, self._input)
+                await wait_until_done(asyncio.ensure_future(withdraw))
+            raise
+
+    def _is_within_own_turn(self) -> bool:
+        """Return True if a callback of a turn of this agent starts this one: it cannot wait for the end of that one."""
+        return (self.config.store, self.conversation, self.config.agent) in _running.get()
 
     def _on_lease_lost(self, lease: Lease) -> None:
         """Cancel the turn: another process holds the lease, so this one can store nothing more."""
@@ -1365,8 +1401,14 @@ class Turn:
 
 
 def _unopened_result(record: TurnStore) -> TurnResult:
-    """Return the result if no turn was opened: there was nothing to do, or input was queued for a waiting turn."""
+    """Return the result if no turn was opened: there was nothing to do, the input was answered before, or it was queued
+    for a waiting turn.
+    """
     waiting = record.waiting
+    if record.answered is not None:
+        return record.load_result(record.answered)
+    if record.is_withdrawn:
+        return TurnResult(turn=0, finish="cancelled")
     if waiting is None:
         return TurnResult(turn=0, finish=NOTHING_TO_DO)
     return TurnResult(turn=waiting.number, finish=WAITING, steps=waiting.steps, tool_calls=waiting.tool_calls)

@@ -6,8 +6,11 @@ then opens the next turn with queued input, or releases the lease.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import cache, reduce
+from contextlib import suppress
+from functools import cache, partial, reduce
+from hashlib import sha256
 from itertools import takewhile
+from secrets import token_hex
 from time import monotonic, time
 from typing import NamedTuple, TypeVar
 
@@ -19,7 +22,7 @@ from contextc._json import JSONObject
 from contextc._worker_threads import defer
 from contextc.compiler import Compiled
 from contextc.compiler.compaction import CompactionResult, compaction_event, use_summary_in
-from contextc.errors import ConversationBusy, TurnWaits
+from contextc.errors import ConversationBusy, TurnWaits, UnknownMessage
 from contextc.events import (
     AnyEvent,
     ApprovalRequest,
@@ -54,7 +57,7 @@ from contextc.store import (
     turn_records,
 )
 from contextc.store import turn_records as records
-from contextc.store.message_log import agent_of, load_base_seq, load_between, load_tip, now_ms, run_name
+from contextc.store.message_log import agent_of, find_tip, load_base_seq, load_between, load_tip, now_ms, run_name
 from contextc.store.submitted_turns import take_submitted
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_controls import NOT_RUN_RESULT
@@ -240,6 +243,56 @@ LATE_USAGE_STATE = "contextc.summary_usage"
 """Name of the state with the usage of summaries that were finished while another process ran their turn."""
 
 
+# ── input that waits ──────────────────────────────────────────────────────────────────────────────────────────────────
+# Input is stored before it waits for the end of another turn, so that it is not lost if its process dies. Its caller
+# opens the turn itself, with its own dependencies. If it has died, a turn without input takes what it left.
+
+
+class GivenInput(Struct):
+    """The input of a turn. `key` identifies it, and `queued` are its numbers in the queue while it waits."""
+
+    messages: list[Message]
+    key: str | None = None
+    queued: tuple[int, ...] = ()
+
+
+def store_waiting_input(store: Store, conversation: str, agent: str, given: GivenInput) -> None:
+    """Queue input whose caller waits. Input with a key is queued once."""
+    given.messages = [replace(each, uid=each.uid or f"waiting-{token_hex(8)}") for each in given.messages]
+    entries = [message_log.prepare_entry(validate_message(message)) for message in given.messages]
+    digest = sha256(entries[0].admitted.content).digest()
+
+    def work(tx: Transaction) -> list[int]:
+        here = find_tip(tx, conversation, True) or message_log.insert_conversation(tx, conversation)
+        for entry in entries:
+            message_log.check_blobs(tx, conversation, entry.admitted.blobs)
+        if given.key is not None:
+            if known := records.find_queued_by_key(tx, here.conversation, conversation, given.key, digest):
+                return [known]
+            if message_log.find_by_key(tx, conversation, given.key, entries[0]) is not None:
+                return []
+        queue = partial(records.enqueue_message, tx, here.conversation, agent, "waiting", key=given.key, digest=digest)
+        return [queue(each).number for each in given.messages]
+
+    given.queued = tuple(store.write(work))
+    event_hub(store).refresh(conversation)
+
+
+def withdraw_waiting_input(store: Store, conversation: str, agent: str, given: GivenInput) -> None:
+    """Remove input from the queue: its caller no longer waits."""
+
+    def work(tx: Transaction) -> None:
+        here = load_tip(tx, conversation, lock=True)
+        for number in given.queued:
+            if records.dequeue(tx, number):
+                records.take_queue_key(tx, here.conversation, number)
+                gone = InputDequeued(time=now_ms(), agent=agent, queued=number, seq=0, uid="")
+                records.append_events(tx, here.conversation, [gone])
+
+    store.write(work, repeatable=True)
+    event_hub(store).refresh(conversation)
+
+
 class OpenedTurn(NamedTuple):
     """A turn that was opened, if any; the one before it; events before it, and its own; trigger states.
 
@@ -252,6 +305,8 @@ class OpenedTurn(NamedTuple):
     told: list[AnyEvent]
     states: dict[str, JSONObject]
     waiting: TurnRecord | None = None
+    answered: TurnRecord | None = None
+    """The turn that has answered this input before."""
 
 
 class TurnStore:
@@ -259,6 +314,10 @@ class TurnStore:
 
     waiting: TurnRecord | None = None
     """The turn that waits for approval, because of which the input was queued."""
+    answered: TurnRecord | None = None
+    """The turn that has answered the same input before, by its key."""
+    is_withdrawn = False
+    """True if somebody has removed the input from the queue while it waited."""
     _compacted: Sequence[AnyEvent] = ()
     _is_resumed = False
 
@@ -303,16 +362,15 @@ class TurnStore:
 
     # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def open(
-        self, input: Sequence[Message], *, resume: bool, ask_again: bool = False, only_submitted: bool = False
-    ) -> None:
+    def open(self, given: GivenInput, *, resume: bool, ask_again: bool = False, only_submitted: bool = False) -> None:
         """Open a turn with the given or queued input, or resume an interrupted or a waiting one.
 
         If there is nothing to do, the turn number stays 0. If a turn waits for approval, input is queued, and `waiting`
-        is that turn. With `ask_again`, a callback answers its pending approvals. With `only_submitted`, an
-        unanswered message opens a turn only if it was submitted: a turn that failed or was cancelled is not repeated.
+        is that turn. If the input was answered before, `answered` is that turn. With `ask_again`, a callback answers
+        its pending approvals. With `only_submitted`, an unanswered message opens a turn only if it was submitted: a
+        turn that failed or was cancelled is not repeated.
         """
-        entries, root = [self._entry(message) for message in input], self.lease.root
+        entries, root = [self._entry(message) for message in given.messages], self.lease.root
         owners = self.agent, self.channel if self._channel_triggers else self.agent
 
         def work(tx: Transaction) -> OpenedTurn:
@@ -320,24 +378,31 @@ class TurnStore:
             leases.check_lease(tx, self.lease, self.conversation)
             self._check_run(tx)
             previous, before = records.load_last_turn(tx, root, self.agent), list[AnyEvent]()
+            known = self._find_known_input(tx, given, entries)
+            known_turn = None if known is None else self._find_turn_of(tx, known)
+            going = previous is not None and previous.state in PROCESS_LESS_STATES
+            if going and known is not None and known_turn is None:  # the turn that waits will see it
+                return OpenedTurn(None, previous, [], [], {}, previous)
             if previous is not None and previous.state == "waiting":
                 if self._load_unstarted(tx, previous) is None:  # rewound or edited meanwhile
                     before += self._end_superseded(tx, previous)
                     previous = records.load_last_turn(tx, root, self.agent)
-                elif entries:
-                    return OpenedTurn(None, previous, [], self._queue_input(tx, input, entries), {}, previous)
-                else:
+                elif entries and known is None:
+                    return OpenedTurn(None, previous, [], self._queue_input(tx, given, entries), {}, previous)
+                elif not entries or known_turn == previous:
                     self._check_answers(tx, previous, ask_again)
             elif previous is not None and previous.state == "queued":
                 if not self._is_turn_on_branch(tx, previous):
                     before += self._end_superseded(tx, previous)
                     previous = records.load_last_turn(tx, root, self.agent)
-                elif entries:
-                    return OpenedTurn(None, previous, [], self._queue_input(tx, input, entries), {}, previous)
+                elif entries and known is None:
+                    return OpenedTurn(None, previous, [], self._queue_input(tx, given, entries), {}, previous)
             states = records.load_trigger_states(tx, root, *owners)
             interrupted = previous if previous is not None and previous.state == "interrupted" else None
             continued = previous if previous is not None and previous.state in PROCESS_LESS_STATES else interrupted
             resumes = resume or (continued is not None and continued.state in PROCESS_LESS_STATES)
+            if known_turn is not None:
+                resumes = continued is not None and continued.number == known_turn.number
             if resumes and continued is not None and self._is_turn_on_branch(tx, continued):
                 if ask_again:
                     approvals.withdraw(tx, root, continued.number)
@@ -346,15 +411,28 @@ class TurnStore:
                 records.save_turn(tx, root, turn)
                 told = self._append(tx, [TurnStart(seq=turn.opened, resumed=True)], turn)
                 return OpenedTurn(turn, previous, before, told, states)
+            is_unanswered = known is not None and (
+                known_turn is None or branches.find_unanswered(tx, self.conversation, self.author) == known.seq
+            )
+            if known_turn is not None and not is_unanswered:
+                return OpenedTurn(None, previous, before, [], states, answered=known_turn)
             if interrupted is not None:  # not resumed: its open calls are answered
                 approvals.withdraw(tx, root, interrupted.number)
                 for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted):
                     before += self._append(tx, [result_event(message, 0)], interrupted, step=message.step or 0)
             waiting = records.load_queue(tx, root, self.agent)
-            if entries:  # input queued to steer an earlier turn comes before this input
-                _, taken = self._take_queued(tx, [each for each in waiting if each.kind == "steer"])
-                self._branch = load_tip(tx, self.conversation).branch
-                opened = message_log.append_messages(tx, self.conversation, entries)[-1]
+            own = [each for each in waiting if each.number in self._find_queued(tx, given, entries)]
+            if known is not None:
+                opened, taken = known, list[AnyEvent]()
+            elif given.queued and not own and given.key is None:
+                self.is_withdrawn = True
+                return OpenedTurn(None, previous, before, [], states)
+            elif entries:  # input queued to steer an earlier turn comes before this input
+                steering = [each for each in waiting if each.kind == "steer"]
+                opened, taken = self._take_queued(tx, [*steering, *own])
+                if not own:
+                    self._branch = load_tip(tx, self.conversation).branch
+                    opened = message_log.append_messages(tx, self.conversation, entries, key=given.key)[-1]
             elif only_submitted and (submitted := take_submitted(tx, self.conversation, self.agent)):
                 opened, taken = submitted, list[AnyEvent]()
             elif waiting:
@@ -367,13 +445,50 @@ class TurnStore:
             started = self._append(tx, [TurnStart(seq=turn.opened), *taken], turn)
             return OpenedTurn(turn, previous, before, started, states)
 
-        turn, self.previous_turn, before, told, self.trigger_states, self.waiting = self.store.write(work)
+        self.is_withdrawn = False
+        turn, self.previous_turn, before, told, self.trigger_states, self.waiting, self.answered = self.store.write(
+            work
+        )
         if told:
             self.first_event = told[0].number
         if turn is not None:
             self.turn, self.has_approvals = turn, bool(turn.steps)
             self._is_resumed = any(isinstance(event, TurnStart) and event.resumed for event in told)
         self._publish([*before, *told])
+
+    def _find_known_input(
+        self, tx: Transaction, given: GivenInput, entries: Sequence[message_log.PendingMessage]
+    ) -> Message | None:
+        """Return the message of this input if it is in the conversation already: by its key, or by its own id."""
+        if given.key is not None:
+            return message_log.find_by_key(tx, self.conversation, given.key, entries[0])
+        if not given.queued:
+            return None
+        with suppress(UnknownMessage):
+            here = load_tip(tx, self.conversation)
+            found = message_log.find_message(tx, self.conversation, here, given.messages[-1].uid)
+            return message_log.load_between(tx, found.branch, found.seq - 1, found.seq)[0]
+        return None
+
+    def _find_queued(
+        self, tx: Transaction, given: GivenInput, entries: Sequence[message_log.PendingMessage]
+    ) -> Collection[int]:
+        """Return the numbers of this input in the queue. A caller with the same key may have left it there."""
+        if given.key is None or given.queued:
+            return given.queued
+        digest = sha256(entries[0].admitted.content).digest()
+        return (records.find_queued_by_key(tx, self.lease.root, self.conversation, given.key, digest),)
+
+    def _find_turn_of(self, tx: Transaction, opening: Message) -> TurnRecord | None:
+        """Return the last turn of this agent that a message has opened."""
+        for last in (MAX_TURNS_SEARCHED, None):
+            turns = records.load_turns(tx, self.lease.root, last=last)
+            for turn in reversed(turns):
+                if turn.opening == opening.uid and turn.agent == self.agent:
+                    return turn
+            if len(turns) < MAX_TURNS_SEARCHED:
+                break
+        return None
 
     def close(self, finish: str, *, failed: ErrorOccurred | None = None, why: str = CANCELLED_REASON) -> bool:
         """End the turn: answer open calls, with `why` as the reason, and release the lease.
@@ -412,6 +527,7 @@ class TurnStore:
             told = self._append(tx, [*events, finished], end)
             is_stopped = finish in ("cancelled", "error") or bool(request)
             waiting = [] if is_stopped else records.load_queue(tx, root, self.agent)
+            waiting = [each for each in waiting if each.kind != "waiting"]  # their callers open a turn themselves
             if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
                 leases.release(tx, self.lease, failed=False, is_ended=True)
                 return end, None, told
@@ -490,6 +606,28 @@ class TurnStore:
         self._set_sender(tx, at)
         turn = TurnRecord(number=0, agent=self.agent, run=self.run, opened=at.seq, opening=at.uid, started=now_ms())
         return records.insert_turn(tx, self.lease.root, turn)
+
+    def load_result(self, turn: TurnRecord) -> TurnResult:
+        """Return the result of a turn that has ended before."""
+
+        def work(tx: Transaction) -> list[StepRecord]:
+            return records.load_steps(tx, self.lease.root, turn.number)
+
+        written = self.store.load(self.conversation, after=max(0, turn.opened - 1))
+        replies = [each for each in written if each.turn == turn.number and each.role == "assistant"]
+        reply, steps = replies[-1] if replies else None, self.store.read(work)
+        speaker = (reply.meta or {}).get(branches.SPEAKER_META) if reply is not None else None
+        return TurnResult(
+            turn=turn.number,
+            finish=turn.finish or turn.state,
+            steps=turn.steps,
+            tool_calls=turn.tool_calls,
+            usage=turn.usage or Usage(),
+            cost=turn.cost,
+            message=reply,
+            model=steps[-1].model if steps else "",
+            agent=str(speaker or self.author),
+        )
 
     def use_channel(self, channel: str, channel_triggers: Collection[str]) -> None:
         """Send later requests on another channel, and load the states of its triggers."""
@@ -862,7 +1000,7 @@ class TurnStore:
         return turn_controls.end_waiting_turn(tx, self.conversation, self.lease.root, turn, SUPERSEDED, why)
 
     def _queue_input(
-        self, tx: Transaction, input: Sequence[Message], entries: Sequence[message_log.PendingMessage]
+        self, tx: Transaction, given: GivenInput, entries: Sequence[message_log.PendingMessage]
     ) -> list[AnyEvent]:
         """Queue the input of a turn that cannot be opened, because another one waits. Return the events.
 
@@ -870,9 +1008,14 @@ class TurnStore:
         """
         root = self.lease.root
         last = records.load_last_number(tx, "event", root)
-        for message, entry in zip(input, entries, strict=True):
-            message_log.check_blobs(tx, self.conversation, entry.admitted.blobs)
-            records.enqueue_message(tx, root, self.agent, "follow-up", message)
+        digest = sha256(entries[0].admitted.content).digest()
+        if given.queued:
+            for number in given.queued:  # the turn that waits takes it when it ends
+                tx.run("UPDATE main.queue SET kind = 'follow-up' WHERE number = ?", number)
+        elif given.key is None or not records.find_queued_by_key(tx, root, self.conversation, given.key, digest):
+            for message, entry in zip(given.messages, entries, strict=True):
+                message_log.check_blobs(tx, self.conversation, entry.admitted.blobs)
+                records.enqueue_message(tx, root, self.agent, "follow-up", message, key=given.key, digest=digest)
         return records.load_events(tx, root, last, None)
 
     # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -967,7 +1110,8 @@ class TurnStore:
             if records.dequeue(tx, each.number):  # its uid may be taken, and its media removed, meanwhile
                 entry = self._entry(records.without_removed_media(tx, each.message))
                 entry = branches.with_free_uid(tx, load_tip(tx, self.conversation).tree, entry)
-                stored = message_log.append_messages(tx, self.conversation, [entry])[0]
+                key = records.take_queue_key(tx, self.lease.root, each.number)
+                stored = message_log.append_messages(tx, self.conversation, [entry], key=key)[0]
                 seq = stored.seq
                 events.append(InputDequeued(queued=each.number, seq=seq, uid=stored.uid))
         return seq, events

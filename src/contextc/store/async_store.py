@@ -27,12 +27,19 @@ AnyStore: TypeAlias = Store[Any]
 
 
 async def wait_for_lease(
-    store: AnyStore, conversation: str, agent: str, *, wait: float, ttl: float, take: Callable[[bool], T]
+    store: AnyStore,
+    conversation: str,
+    agent: str,
+    *,
+    wait: float,
+    ttl: float,
+    take: Callable[[bool], T],
+    before_waiting: Callable[[], None] | None = None,
 ) -> T:
     """Call `take` on a thread until it gets the lease, for at most `wait` seconds, and return its result.
 
     `take` raises `ConversationBusy` if another turn holds the lease. It gets True if a late process that is alive
-    should still get time to renew it.
+    should still get time to renew it. `before_waiting` is called once, on a thread, if it has to wait.
     """
     loop, woken = asyncio.get_running_loop(), asyncio.Event()
 
@@ -50,6 +57,9 @@ async def wait_for_lease(
             except ConversationBusy as busy:
                 held_here = store.holds_lease(conversation, agent, busy.number)
                 seconds = waiter.next_poll_delay(busy, held_here=held_here)
+            if before_waiting is not None:
+                await run_blocking(before_waiting)
+                before_waiting, seconds = None, 0.0  # the lease may be free by now
             with suppress(TimeoutError):
                 await asyncio.wait_for(woken.wait(), seconds)
 

@@ -488,6 +488,10 @@ LOCAL_POLL_SECONDS = 1.0
 """Interval between two checks of a turn of this process, whose end wakes the waiter."""
 
 
+LONGEST_SLEEP_SECONDS = 3600.0
+"""Longest sleep of a waiter that is not the first. It is woken when it is."""
+
+
 class LeaseWaiter:
     """A waiting turn, for at most `wait` seconds. `wake` is called when the lease may be free."""
 
@@ -515,7 +519,7 @@ class LeaseWaiter:
         if left <= 0:
             raise busy
         if not self.is_first:
-            return left
+            return min(left, LONGEST_SLEEP_SECONDS)
         return min(left, LOCAL_POLL_SECONDS if held_here else 0.02 + jitter(0.08))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import NamedTuple
 
-from contextc.errors import InvalidInput, KeyReused, UnknownMessage
+from contextc.errors import InvalidInput, UnknownMessage
 from contextc.events import ErrorOccurred
 from contextc.messages import Message
 from contextc.store import branches, message_log, turn_queue
@@ -44,25 +44,15 @@ def submit_input(
     number = here.conversation
     after = records.load_last_number(tx, "event", number)
     digest = sha256(entry.admitted.content).digest()
-    known = tx.row("SELECT queued, digest FROM main.queue_key WHERE conversation = ? AND key = ?", number, key)
-    if known is not None:
-        if bytes(known[1]) != digest:
-            raise KeyReused(conversation, key, seq=0)
-        return SubmittedInput(conversation, agent, 0, known[0], after, False)
+    if known := records.find_queued_by_key(tx, number, conversation, key, digest):
+        return SubmittedInput(conversation, agent, 0, known, after, False)
     stored = message_log.find_by_key(tx, conversation, key, entry)
     if stored is not None:
         return SubmittedInput(conversation, agent, stored.seq, 0, after, False)
     seq, queued, uid = 0, 0, ""
     if has_unfinished_work(tx, conversation, here, agent):
         message_log.check_blobs(tx, conversation, entry.admitted.blobs)
-        queued = records.enqueue_message(tx, number, agent, "follow-up", message).number
-        tx.run(
-            "INSERT INTO main.queue_key (conversation, key, queued, digest) VALUES (?, ?, ?, ?)",
-            number,
-            key,
-            queued,
-            digest,
-        )
+        queued = records.enqueue_message(tx, number, agent, "follow-up", message, key=key, digest=digest).number
     else:
         appended = message_log.append_messages(tx, conversation, [entry], key=key)[0]
         seq, uid = appended.seq, appended.uid

@@ -13,7 +13,15 @@ from msgspec.structs import replace
 
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSONObject, decode, encode, fix_surrogates_in_json
-from contextc.errors import ContextcError, InvalidInput, InvalidMessage, LeaseLost, StoreCorrupt, UnknownConversation
+from contextc.errors import (
+    ContextcError,
+    InvalidInput,
+    InvalidMessage,
+    KeyReused,
+    LeaseLost,
+    StoreCorrupt,
+    UnknownConversation,
+)
 from contextc.events import (
     AnyEvent,
     Event,
@@ -80,7 +88,8 @@ from contextc.tools.todos import Todo, TodoChange, check_count, validated_state,
 
 MAX_EVENT_TEXT = 2_000  # characters of a text that an event includes; its message has the rest
 Call = TypeVar("Call")
-QueueKind: TypeAlias = Literal["steer", "follow-up"]
+QueueKind: TypeAlias = Literal["steer", "follow-up", "waiting"]
+"""How queued input is used: in the running turn, as the next turn, or as a turn of the caller that waits for it."""
 
 
 class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -461,7 +470,17 @@ SELECT_STEERING_AND_REQUEST = (
 """Selects `steer` if input that steers a running turn is queued, and the kind of a request to end the turn."""
 
 
-def enqueue_message(tx: Transaction, conversation: int, agent: str, kind: QueueKind, message: Message) -> QueuedMessage:
+def enqueue_message(
+    tx: Transaction,
+    conversation: int,
+    agent: str,
+    kind: QueueKind,
+    message: Message,
+    *,
+    key: str | None = None,
+    digest: bytes = b"",
+) -> QueuedMessage:
+    """Queue input. `key` identifies it, as that of a message, and `digest` its content."""
     try:
         body = encode_message(message)
     except UnicodeEncodeError:
@@ -476,7 +495,30 @@ def enqueue_message(tx: Transaction, conversation: int, agent: str, kind: QueueK
     assert row is not None, "an insert returns its row"
     waits = InputQueued(time=now_ms(), agent=agent, queued=row[0], kind=kind, text=message.text[:MAX_EVENT_TEXT])
     append_events(tx, conversation, [waits])
+    if key is not None:
+        values = conversation, key, row[0], digest
+        tx.run("INSERT INTO main.queue_key (conversation, key, queued, digest) VALUES (?, ?, ?, ?)", *values)
     return QueuedMessage(number=row[0], agent=agent, kind=kind, message=message)
+
+
+def find_queued_by_key(tx: Transaction, conversation: int, name: str, key: str, digest: bytes) -> int:
+    """Return the number under which input with a key was queued, 0 if it was not. Raises `KeyReused` as `append`."""
+    row = tx.row("SELECT queued, digest FROM main.queue_key WHERE conversation = ? AND key = ?", conversation, key)
+    if row is None:
+        return 0
+    if bytes(row[1]) != digest:
+        raise KeyReused(name, key, seq=0)
+    return row[0]
+
+
+def take_queue_key(tx: Transaction, conversation: int, queued: int) -> str | None:
+    """Return the key of queued input, if it has one. It becomes that of a message."""
+    values = conversation, queued
+    row = tx.row("SELECT key FROM main.queue_key WHERE conversation = ? AND queued = ?", *values)
+    if row is None:
+        return None
+    tx.run("DELETE FROM main.queue_key WHERE conversation = ? AND queued = ?", *values)
+    return row[0]
 
 
 def load_queue(tx: Transaction, conversation: int, agent: str) -> list[QueuedMessage]:

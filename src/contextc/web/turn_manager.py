@@ -282,7 +282,7 @@ class TurnManager:
             async with self.executors.acquire(spec) as shared:
                 self._refuse_if_stopped(asked)
                 executor = shared.asking(self._suspend)
-                turn = executor.resume(conversation) if resume else executor.start(conversation, given)
+                turn = executor.resume(conversation, wait=0) if resume else executor.start(conversation, given, wait=0)
                 asked.turn = turn
                 first = await turn.begun()
                 if not first:

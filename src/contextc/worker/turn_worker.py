@@ -361,7 +361,7 @@ class TurnWorker:
             if not await run_blocking(self._exists, job):
                 return
             owner = WorkerTurnOwner(self.store, job, self.options.rules, self._slots, lambda: self._is_stopping)
-            turn = executor.owned_by(owner).resume(job.conversation)
+            turn = executor.owned_by(owner).resume(job.conversation, wait=0)
             await turn.wait()
         except StoreError as error:
             raise JobPostponed(LONGEST_RETRY_SECONDS, error) from error

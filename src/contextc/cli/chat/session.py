@@ -239,7 +239,9 @@ class ChatSession:
         self._failed_finish = result.finish if result.finish in FAILED_FINISHES else ""
 
     def _start_turn(self, given: str | None, resume: bool) -> Turn:
-        return self.executor.resume(self.conversation) if resume else self.executor.start(self.conversation, given)
+        if resume:
+            return self.executor.resume(self.conversation, wait=0)
+        return self.executor.start(self.conversation, given, wait=0)
 
     async def _run(self, turn: Turn) -> TurnResult:
         self.renderer.error_shown = False
