@@ -293,7 +293,7 @@ class ConversationBusy(Conflict):
         super().__init__(
             f"Conversation {conversation!r} is in a turn of agent {agent!r} (lease {number}, {seconds:.0f} s left "
             "unless renewed)",
-            fix="Pass `wait=seconds` to wait for its end, or give the executors different names of `run` to run both.",
+            fix="Pass `wait=None` to wait for its end, or give the executors different names of `run` to run both.",
         )
 
 

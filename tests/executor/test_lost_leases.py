@@ -16,7 +16,7 @@ from contextc.doctor import scan_store
 from contextc.errors import LeaseLost, StoreFull
 from contextc.events import ApprovalRequest, ToolStart
 from contextc.executor.agent_config import Approve
-from contextc.executor.turn_store import TurnStore
+from contextc.executor.turn_store import GivenInput, TurnStore
 from contextc.store.leases import RESULT_PROCESS_ENDED
 from contextc.store.postgres import PostgresStore, StoreConnection
 from contextc.store.sqlite import SQLiteStore
@@ -341,10 +341,10 @@ def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -
     record = TurnStore(hesitant, "demo", "assistant", lease)
     hesitant.refuses = True
     with pytest.raises(StoreFull):
-        record.open([cc.user("more")], resume=False)
+        record.open(GivenInput([cc.user("more")]), resume=False)
     assert record.previous_turn is None
     hesitant.refuses = False
-    record.open([cc.user("more")], resume=False)
+    record.open(GivenInput([cc.user("more")]), resume=False)
     compiler = cc.MessageCompiler(hesitant, SONNET)
     compiled = compiler.compile("demo")
     also, begun = record.start_step(compiled, 1, {})

@@ -9,7 +9,7 @@ import contextc as cc
 from contextc._json import JSONObject, encode
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.events import StepStart, SystemMessageCreated, UsageReport
-from contextc.executor.turn_store import TurnStore
+from contextc.executor.turn_store import GivenInput, TurnStore
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, rebuilt, run_turn, says, taken_over
 
 TESTER = cc.prompts.AgentCard(name="tester", description="Runs the tests.")
@@ -51,7 +51,7 @@ def test_a_turn_without_an_opening_author_does_not_answer_the_previous_author() 
     """A follow-up of the system, such as a timer, is not a message of the previous author."""
     store = cc.open_store("memory:")
     record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
-    record.open([cc.user("hi", author="ann")], resume=False)
+    record.open(GivenInput([cc.user("hi", author="ann")]), resume=False)
     assert record.opening_author == "ann"
     store.enqueue("demo", cc.system("An hour is over."))
     assert record.close("stop"), "the next turn begins"
@@ -61,10 +61,12 @@ def test_a_turn_without_an_opening_author_does_not_answer_the_previous_author() 
 def test_a_resumed_turn_answers_its_opening_author() -> None:
     """The process that goes on with it has not heard the person, and has the message alone."""
     store = cc.open_store("memory:")
-    TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("hi", author="ann")], resume=False)
+    TurnStore(store, "demo", "assistant", store.acquire("demo")).open(
+        GivenInput([cc.user("hi", author="ann")]), resume=False
+    )
     taken_over(store)
     record = TurnStore(store, "demo", "assistant", store.acquire("demo"))
-    record.open([], resume=True)
+    record.open(GivenInput([]), resume=True)
     assert (record.turn.number, record.opening_author) == (1, "ann")
 
 

@@ -14,7 +14,7 @@ from contextc.doctor import scan_store
 from contextc.errors import ConversationBusy
 from contextc.events import TurnStart
 from contextc.executor.turn import Turn
-from contextc.executor.turn_store import TurnStore
+from contextc.executor.turn_store import GivenInput, TurnStore
 from contextc.prompts import PromptContext
 from contextc.providers.client import ProviderCall
 from contextc.store.message_log import agent_of, run_name
@@ -184,7 +184,7 @@ def test_a_run_waits_for_a_turn_without_a_run() -> None:
         running = executor(store, Scripted(HOLDING, says("ok")), None, gate.hold).start("demo", "one")
         await gate.reached.wait()
         named = executor(store, Scripted(says("ok")), "r2")
-        assert isinstance((await named.start("demo", "two").wait()).error, ConversationBusy)
+        assert isinstance((await named.start("demo", "two", wait=0).wait()).error, ConversationBusy)
         waiting = named.start("demo", "two", wait=60)
         gate.opened.set()
         assert (await running.wait()).finish == "stop"
@@ -226,14 +226,14 @@ def test_a_run_has_one_turn_at_a_time_and_so_has_an_agent_without_runs() -> None
         running = executor(store, Scripted(HOLDING, says("ok")), "r1", gate.hold).start("demo", "one")
         await gate.reached.wait()
         for run in ("r1", None):
-            refused = await executor(store, Scripted(), run).start("demo", "again").wait()
+            refused = await executor(store, Scripted(), run).start("demo", "again", wait=0).wait()
             assert isinstance(refused.error, ConversationBusy)
             assert "different names of `run`" in str(refused.error)
         beside = executor(store, Scripted(HOLDING, says("ok")), "r2", other.hold).start("demo", "two")
         await other.reached.wait()
         gate.opened.set()
         await running.wait()
-        refused = await executor(store, Scripted(), "r2").start("demo", "again").wait()
+        refused = await executor(store, Scripted(), "r2").start("demo", "again", wait=0).wait()
         assert isinstance(refused.error, ConversationBusy)
         other.opened.set()
         assert (await beside.wait()).finish == "stop"
@@ -277,7 +277,7 @@ def test_a_dead_run_is_recovered_alone_and_resumed_beside_the_other() -> None:
     names, made = ("coder", run_name("coder", "r2")), list[TurnStore]()
     for run, name in zip(("r1", "r2"), names, strict=True):
         record = TurnStore(store, "demo", name, store.acquire("demo", name), run=run)
-        record.open([cc.user(f"for {run}")], resume=False)
+        record.open(GivenInput([cc.user(f"for {run}")]), resume=False)
         part = cc.tool_call(f"c-{run}", "add", {"a": 1, "b": 2})
         message = cc.messages.Message(role="assistant", parts=(part,), author="coder", run=run, turn=record.turn.number)
         store.append("demo", message)

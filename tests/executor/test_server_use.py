@@ -50,7 +50,7 @@ async def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
     turn = agent.start("demo", "Hello")
     assert await turn.begun() == 1
     with pytest.raises(cc.errors.ConversationBusy):
-        await agent.start("demo", "Hello?").begun()
+        await agent.start("demo", "Hello?", wait=0).begun()
     refused = True
     await turn.wait()
     assert await agent.start("demo").begun() == 0

@@ -18,7 +18,6 @@ from tests.executor.scripted_provider import (
     add,
     call,
     kinds,
-    played,
     rebuilt,
     run_turn,
     says,
@@ -228,7 +227,7 @@ def test_a_second_turn_is_refused_or_waits(store: cc.Store) -> None:
         first = executor.start("demo", "go")
         await first.begun()
         with pytest.raises(ConversationBusy):
-            await played(executor, "demo", "me too")
+            await executor.start("demo", "me too", wait=0).begun()
         refused = True
         events = [event async for event in executor.run("demo", "now me", wait=60)]
         assert (await first.wait()).finish == "stop"

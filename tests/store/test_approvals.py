@@ -8,7 +8,7 @@ import pytest
 import contextc as cc
 from contextc.errors import AlreadyAnswered, InvalidInput, UnknownApproval
 from contextc.events import ApprovalAnswered, StepFinish
-from contextc.executor.turn_store import TurnStore
+from contextc.executor.turn_store import GivenInput, TurnStore
 from contextc.store import Approval, leases
 from contextc.store.approvals import EXPIRED
 from contextc.store.message_log import now_ms
@@ -21,7 +21,7 @@ CALL = cc.ToolCall(id="c1", name="pay", arguments={"amount": 5})
 def ask(store: cc.Store, name: str = "demo", *, expires: int = 0, allow: bool = False) -> Approval:
     """Suspend a turn with one call that waits for approval."""
     turn = TurnStore(store, name, "assistant", store.acquire(name))
-    turn.open([cc.user("Pay.")], resume=False)
+    turn.open(GivenInput([cc.user("Pay.")]), resume=False)
     reply = store.append(
         name,
         cc.Message(role="assistant", parts=(CALL,), author="assistant", turn=turn.turn.number, finish="tool_calls"),
@@ -191,7 +191,7 @@ def test_a_request_reaches_the_process_that_runs_the_turn_with_its_next_write(st
     """Guarantee 18.4: and with the renewal of its lease. `cancel` replaces `stop`, and not the other way round."""
     lease, seen = store.acquire("demo"), list[str]()
     turn = TurnStore(store, "demo", "assistant", lease)
-    turn.open([cc.user("Hello.")], resume=False)
+    turn.open(GivenInput([cc.user("Hello.")]), resume=False)
     store.on_end_request(lease, seen.append)
     assert store.stop_turn("demo", who="ann").turn == 1
     turn.append_events(cc.events.UserNoticeCreated(text="still here"))
@@ -212,13 +212,13 @@ def test_a_request_reaches_the_process_that_runs_the_turn_with_its_next_write(st
 
 def test_a_request_does_not_reach_the_next_turn(store: cc.Store) -> None:
     turn = TurnStore(store, "demo", "assistant", store.acquire("demo"))
-    turn.open([cc.user("Hello.")], resume=False)
+    turn.open(GivenInput([cc.user("Hello.")]), resume=False)
     store.cancel_turn("demo")
     turn.close("stop")
     lease, seen = store.acquire("demo"), list[str]()
     store.on_end_request(lease, seen.append)
     following = TurnStore(store, "demo", "assistant", lease)
-    following.open([cc.user("And?")], resume=False)
+    following.open(GivenInput([cc.user("And?")]), resume=False)
     following.append_events(cc.events.UserNoticeCreated(text="here"))
     assert seen == []
     following.close("stop")
@@ -227,7 +227,7 @@ def test_a_request_does_not_reach_the_next_turn(store: cc.Store) -> None:
 def test_a_turn_whose_process_is_gone_is_interrupted_and_not_cancelled(store: cc.Store) -> None:
     """Guarantee 3.6: nobody would read the request."""
     turn = TurnStore(store, "demo", "assistant", store.acquire("demo"))
-    turn.open([cc.user("Hello.")], resume=False)
+    turn.open(GivenInput([cc.user("Hello.")]), resume=False)
     store.write(lambda tx: tx.run("UPDATE main.lease SET holder = 'elsewhere 7 1', expires = 0"))
     assert store.cancel_turn("demo").turn == 0
     assert [each.state for each in store.turns("demo")] == ["interrupted"]

@@ -14,7 +14,7 @@ from contextc.app.agent_factory import ModelChoice
 from contextc.events import ApprovalRequest
 from contextc.executor import AgentExecutor, event_hub
 from contextc.executor.turn import Turn
-from contextc.executor.turn_store import TurnStore
+from contextc.executor.turn_store import GivenInput, TurnStore
 from contextc.providers import Endpoint
 from contextc.providers.client import ProviderCall
 from contextc.store.turn_records import TurnRecord
@@ -237,7 +237,7 @@ def test_a_turn_that_is_recovered_is_reported_to_its_watchers_at_once(
 ) -> None:
     """Watchers learn that the process ended when this server has found it, and not at the next poll."""
     monkeypatch.setattr(event_hub, "POLL_SECONDS", 3_600.0)
-    TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
+    TurnStore(store, "demo", "assistant", store.acquire("demo")).open(GivenInput([cc.user("Hello")]), resume=False)
     store.write(lambda tx: tx.run("UPDATE main.lease SET holder = 'elsewhere 7 1', expires = 0"))
 
     async def run() -> bool:

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.executor.turn_store import TurnStore
+from contextc.executor.turn_store import GivenInput, TurnStore
 from contextc.messages import encode_message
 from contextc.web import turn_manager
 from contextc.web.app_state import ServerOptions
@@ -331,7 +331,7 @@ def test_the_turn_of_a_killed_process_ends_for_all_watchers(server: Served, tmp_
 
 def test_a_turn_of_another_machine_is_closed_when_its_lease_has_ended(client: TestClient, store: cc.Store) -> None:
     """No process of another machine can be looked up. A client that opens the conversation later sees that it ended."""
-    TurnStore(store, "demo", "assistant", store.acquire("demo")).open([cc.user("Hello")], resume=False)
+    TurnStore(store, "demo", "assistant", store.acquire("demo")).open(GivenInput([cc.user("Hello")]), resume=False)
     store.write(lambda tx: tx.run("UPDATE main.lease SET holder = 'elsewhere 7 1'"))
     assert client.get("/api/conversations/demo").json()["running"]["turn"] == 1
     decision = {"id": "c1", "hash": "x", "approve": True}

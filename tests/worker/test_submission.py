@@ -12,7 +12,7 @@ from contextc._json import JSONObject
 from contextc.errors import InvalidInput, InvalidSetting, KeyReused, ProviderFailed
 from contextc.events import ErrorOccurred, TurnFinish
 from contextc.executor import turn
-from contextc.executor.turn_store import TurnStore
+from contextc.executor.turn_store import GivenInput, TurnStore
 from contextc.providers.client import ProviderCall
 from contextc.store import Store, turn_queue
 from contextc.store.transaction_engine import Transaction
@@ -234,7 +234,7 @@ async def test_a_turn_that_ends_its_workers(store: Store) -> None:
     for _ in range(2):  # a worker takes the job, opens a turn, and dies
         lease = store.acquire("demo", "assistant")
         record = TurnStore(store, "demo", "assistant", lease)
-        record.open([], resume=True, only_submitted=True)
+        record.open(GivenInput([]), resume=True, only_submitted=True)
         take_job(store)
         store.stop_renewing(lease)
         store.write(lambda tx: tx.run("UPDATE main.lease SET expires = 0"))

@@ -333,7 +333,9 @@ class AgentRun(Generic[T]):
 
     def _load_messages(self, turns: list[int]) -> tuple[Message, ...]:
         """Return the messages of these turns on the current branch: those that opened them, and those they wrote."""
-        opened = {event.turn: event.seq for event in self._starts}
+        turns, opened = [number for number in turns if number], {event.turn: event.seq for event in self._starts}
+        if not turns:
+            return ()
         if any(number not in opened for number in turns):  # answered before this run
             opened |= {each.number: each.opened for each in self.executor.store.turns(self.conversation)}
         first, *others = [opened[number] for number in turns]

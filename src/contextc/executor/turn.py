@@ -1270,7 +1270,7 @@ class Turn:
             record, stopped = self._turn_store, True  # the turn was stored nevertheless
         if not record.turn.number:
             await self._release(record.lease)
-            self.results.append(await run_blocking(_unopened_result, record))
+            self.results.append(_unopened_result(record))
             self._first_event = record.first_event if record.waiting is not None else 0
             return
         self._first_event = record.first_event
@@ -1406,7 +1406,7 @@ def _unopened_result(record: TurnStore) -> TurnResult:
     """
     waiting = record.waiting
     if record.answered is not None:
-        return record.load_result(record.answered)
+        return record.answered
     if record.is_withdrawn:
         return TurnResult(turn=0, finish="cancelled")
     if waiting is None:

@@ -314,8 +314,8 @@ class TurnStore:
 
     waiting: TurnRecord | None = None
     """The turn that waits for approval, because of which the input was queued."""
-    answered: TurnRecord | None = None
-    """The turn that has answered the same input before, by its key."""
+    answered: TurnResult | None = None
+    """The result of the turn that has answered the same input before, by its key."""
     is_withdrawn = False
     """True if somebody has removed the input from the queue while it waited."""
     _compacted: Sequence[AnyEvent] = ()
@@ -446,9 +446,8 @@ class TurnStore:
             return OpenedTurn(turn, previous, before, started, states)
 
         self.is_withdrawn = False
-        turn, self.previous_turn, before, told, self.trigger_states, self.waiting, self.answered = self.store.write(
-            work
-        )
+        turn, self.previous_turn, before, told, self.trigger_states, self.waiting, answered = self.store.write(work)
+        self.answered = None if answered is None else self._load_result(answered)
         if told:
             self.first_event = told[0].number
         if turn is not None:
@@ -607,7 +606,7 @@ class TurnStore:
         turn = TurnRecord(number=0, agent=self.agent, run=self.run, opened=at.seq, opening=at.uid, started=now_ms())
         return records.insert_turn(tx, self.lease.root, turn)
 
-    def load_result(self, turn: TurnRecord) -> TurnResult:
+    def _load_result(self, turn: TurnRecord) -> TurnResult:
         """Return the result of a turn that has ended before."""
 
         def work(tx: Transaction) -> list[StepRecord]:

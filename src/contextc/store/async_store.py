@@ -48,6 +48,7 @@ async def wait_for_lease(
             loop.call_soon_threadsafe(woken.set)
 
     with store.lease_queue.join(conversation, agent, wake, wait=wait, ttl=ttl) as waiter:
+        waiter.is_stored = before_waiting is None
         while True:
             woken.clear()
             try:
@@ -57,9 +58,11 @@ async def wait_for_lease(
             except ConversationBusy as busy:
                 held_here = store.holds_lease(conversation, agent, busy.number)
                 seconds = waiter.next_poll_delay(busy, held_here=held_here)
-            if before_waiting is not None:
+            if before_waiting is not None and waiter.may_store:
                 await run_blocking(before_waiting)
-                before_waiting, seconds = None, 0.0  # the lease may be free by now
+                waiter.is_stored = True
+                waiter.wake_next()
+                seconds = 0.0  # the lease may be free by now
             with suppress(TimeoutError):
                 await asyncio.wait_for(woken.wait(), seconds)
 

@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import takewhile
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
@@ -498,12 +499,27 @@ class LeaseWaiter:
     def __init__(self, wake: Callable[[], None], wait: float, ttl: float) -> None:
         self.wake = wake
         self.queue: list[LeaseWaiter] = []
+        self.is_stored = True
+        """False until the input of the turn is stored. Waiters store theirs in the order of the queue."""
         self._deadline, self._grace = monotonic() + wait, ttl / 3 if wait else 0.0
         self._late: tuple[int, float] | None = None
 
     @property
     def is_first(self) -> bool:
         return self.queue[0] is self
+
+    @property
+    def may_store(self) -> bool:
+        """True if the input of all earlier waiters is stored, and that of this one is not."""
+        earlier = [*takewhile(lambda each: each is not self, self.queue)]
+        return not self.is_stored and all([each.is_stored for each in earlier])
+
+    def wake_next(self) -> None:
+        """Wake the waiter after this one."""
+        queue = [*self.queue]
+        later = queue[queue.index(self) + 1 :] if self in queue else []
+        for each in later[:1]:
+            each.wake()
 
     @property
     def is_patient(self) -> bool:
@@ -546,6 +562,8 @@ class LeaseQueue:
                 waiter.queue.append(waiter)
             yield waiter
         finally:  # also after an interrupt in the middle
+            waiter.is_stored = True
+            waiter.wake_next()
             with self._lock:
                 if waiter in waiter.queue:
                     waiter.queue.remove(waiter)
