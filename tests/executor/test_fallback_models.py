@@ -139,3 +139,52 @@ def test_input_that_was_queued_meanwhile_is_for_the_first_model_again() -> None:
 
     asyncio.run(both())
     assert [message.text for message in agent.store.load("demo")] == ["one", "second", "two", "first again"]
+
+
+# ── between providers ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+SIGNED = {
+    ANTHROPIC: cc.Reasoning(text="Thought one.", signature="c2lnbmVk", provider="anthropic", model="claude-opus-5-5"),
+    OPENAI: cc.Reasoning(text="Thought two.", data="ZGF0YQ==", id="rs_1", provider="openai", model="gpt-5.5"),
+}
+
+
+def test_signed_reasoning_stays_with_its_provider_and_every_prefix_is_kept() -> None:
+    """Guarantee 20.8: the first model fails in the middle of a tool loop, and answers again in the next turn.
+
+    Its own signed reasoning is sent to it again, and no other model gets it. No channel begins a new epoch, so that
+    what a provider has cached is used.
+    """
+    tools = Tools()
+
+    def thinking(model: str, number: int) -> cc.Message:
+        call = cc.tool_call(f"c{number}", "add", {"a": number, "b": number})
+        return cc.Message(role="assistant", parts=(SIGNED[model], call))
+
+    first = FakeModel(thinking(ANTHROPIC, 1), failure(), thinking(ANTHROPIC, 3), "It is 6.", provider=ANTHROPIC)
+    second = FakeModel(thinking(OPENAI, 2), "It is 4.", provider=OPENAI)
+    agent = cc.Agent([first, second], tools=[tools.add])
+    assert agent.run_sync("1 + 2, 3 + 4?", conversation="demo").model == "gpt-5.5"
+    assert agent.run_sync("5 + 6?", conversation="demo").model == "claude-opus-5-5"
+    assert tools.ran == 3
+    for model, own, other in ((first, "Thought one.", "Thought two."), (second, "Thought two.", "Thought one.")):
+        thoughts = [
+            part.text
+            for message in model.requests[-1].messages
+            for part in message.parts
+            if isinstance(part, cc.Reasoning)
+        ]
+        assert own in thoughts
+        assert other not in thoughts
+    starts = [event for event in agent.store.events("demo") if isinstance(event, StepStart)]
+    assert [(event.model, event.epoch) for event in starts] == [
+        ("claude-opus-5-5", 1),
+        ("claude-opus-5-5", 1),
+        ("gpt-5.5", 1),
+        ("gpt-5.5", 1),
+        ("claude-opus-5-5", 1),
+        ("claude-opus-5-5", 1),
+    ]
+    results = [part.call_id for message in agent.store.load("demo") for part in message.tool_results]
+    assert results == ["c1", "c2", "c3"]
