@@ -805,6 +805,8 @@ class TurnRunner:
             if (finish := await self._run_unstarted_calls()) is not None:
                 return finish
             await self._select_agent()
+            if (finish := await run_blocking(self._stored_finish)) is not None:
+                return finish
         while True:
             if (limit := self._reached_limit()) is not None:
                 return limit
@@ -891,6 +893,17 @@ class TurnRunner:
         if finish == "pause" or (finish == "length" and self.turn_state.truncated_replies <= MAX_CONTINUATIONS):
             return None
         return {"tool_calls": "stop", "cancelled": "other", "error": "other"}.get(finish, finish)
+
+    def _stored_finish(self) -> str | None:
+        """Return the finish reason of a resumed turn if one of several models has answered it already.
+
+        The first of them has not seen that answer, and would be asked again.
+        """
+        progress = self.turn_state
+        reply, last = progress.reply, progress.last_messages[-1:]
+        if not self._agent_config.fallbacks or reply is None or last != [reply] or reply.status != "sent":
+            return None
+        return None if reply.tool_calls or self.turn_store.has_steering_input() else self._finish_reason([])
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
