@@ -115,12 +115,12 @@ def test_the_arguments_of_observe_exist() -> None:
 def test_the_parameters_of_a_postgresql_address_are_those_of_the_code() -> None:
     from contextc.store.postgres import PREPARE_THRESHOLD, AddressOptions  # it needs the package psycopg
 
-    rows = table("store-operations.md", "| parameter of the address | default | what it is |")
+    rows = table("store.md", "| parameter of the address | default | what it is |")
     options = AddressOptions()._asdict() | {"prepare": PREPARE_THRESHOLD}
     assert {name for row in rows for name in row.names} == options.keys()
     for row in rows:
         value = options[row.names[0]]
-        assert row.cells[0] == f"`{value}`" or has_value(row.cells[0], value), f"store-operations.md: {row.names[0]} is {value}"
+        assert row.cells[0] == f"`{value}`" or has_value(row.cells[0], value), f"store.md: {row.names[0]} is {value}"
 
 
 @pytest.mark.parametrize("name", ["concurrency", "queue", "heartbeat"])

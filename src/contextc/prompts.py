@@ -1,16 +1,17 @@
-"""System prompts made of static and dynamic fragments, and the builder that renders them.
+"""System prompts made of fragments, and the builder that renders them.
 
 Static fragments come first and are hashed, to detect whether they differ from what the model has received. Dynamic ones
-are rendered at every turn and sent at the end, in one block. Rendering happens before compiling: a renderer may read a
-file or a clock, the compiler gets texts only.
+are rendered at every turn and sent at the end, in one block. Fragments of a turn are rendered once, when it begins, and
+sent beside its input. Rendering happens before compiling: a renderer may read a file or a clock, the compiler gets
+texts only.
 """
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from inspect import iscoroutine
+from inspect import isawaitable, iscoroutine
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 from msgspec import Struct
@@ -18,7 +19,7 @@ from msgspec import Struct
 from contextc._json import encode, encode_canonical, fix_surrogates
 from contextc.config import read_settings
 from contextc.errors import FragmentFailed, InvalidInput
-from contextc.messages import escape_markers, escaped_line
+from contextc.messages import Message, escape_markers, escaped_line
 from contextc.tools.definitions import NativeTool, Tool
 from contextc.tools.todos import Todo, format_todos
 
@@ -29,7 +30,9 @@ from contextc.tools.todos import Todo, format_todos
 # validated when it is created, so that the traceback points to the mistake.
 
 
-Lifecycle: TypeAlias = Literal["static", "dynamic"]
+Lifecycle: TypeAlias = Literal["static", "dynamic", "turn"]
+LIFECYCLES: tuple[Lifecycle, ...] = get_args(Lifecycle)
+"""In the order in which fragments are sent."""
 DEFAULT_AGENT = "assistant"
 MAX_ID_CHARACTERS = 128
 
@@ -66,16 +69,28 @@ class PromptContext(Struct, frozen=True, kw_only=True):
     """All agents; may include the one whose prompt is rendered."""
     deps: Any = None
     """The dependencies of the run: what the program passed as `deps`."""
+    input: tuple[Message, ...] = ()
+    """The messages that opened the turn. A compiler without an executor takes the last messages of a user."""
+    turn: str = ""
+    """The turn, if an executor runs it: fragments of a turn are sent once for each."""
+
+    @property
+    def input_text(self) -> str:
+        """The text of the user's messages that opened the turn; of all of them, if no user did."""
+        said = [message for message in self.input if message.role == "user"] or self.input
+        return "\n\n".join([message.text for message in said if message.text])
 
 
-Renderer: TypeAlias = Callable[[PromptContext], str | None]
+Renderer: TypeAlias = Callable[[PromptContext], str | Awaitable[str | None] | None]
 
 
 class PromptFragment(Struct, frozen=True):
     """One part of a system prompt: `PromptFragment("identity", "You are a coder.")`.
 
-    `static` fragments are sent when a session starts, `dynamic` ones are rendered at every turn. Fragments are ordered
-    by `priority`, lowest first, then as given. A fragment whose renderer returns None or blank text is omitted.
+    `static` fragments are sent when a session starts, `dynamic` ones are rendered at every turn. A fragment with the
+    lifecycle `turn` belongs to the turn that it was rendered for, such as texts that were found for its question.
+    Fragments are ordered by `priority`, lowest first, then as given. A fragment whose renderer returns None or blank
+    text is omitted. The renderer may be async, if an agent renders it.
     """
 
     id: str
@@ -98,11 +113,11 @@ class PromptFragment(Struct, frozen=True):
                 f"Prompt fragment {self.id!r}: text must be a string or a function that returns one, "
                 f"got {type(self.text).__name__}."
             )
-        if self.lifecycle not in get_args(Lifecycle):
+        if self.lifecycle not in LIFECYCLES:
             raise InvalidInput(
-                f'Prompt fragment {self.id!r}: lifecycle must be "static" or "dynamic"',
+                f'Prompt fragment {self.id!r}: lifecycle must be "static", "dynamic" or "turn"',
                 got=self.lifecycle,
-                fix="Use dynamic for text that changes from turn to turn.",
+                fix="Use dynamic for text that changes from turn to turn, and turn for text about one turn's input.",
             )
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):
             raise InvalidInput(f"Prompt fragment {self.id!r}: priority must be an integer", got=self.priority)
@@ -224,6 +239,13 @@ BUILTIN_FRAGMENTS = {
         AGENTS,
     )
 }
+
+
+def has_own_renderer(fragment: PromptFragment) -> bool:
+    """Return True if a fragment has a function of the caller, which may be async."""
+    return not isinstance(fragment.text, str) and BUILTIN_FRAGMENTS.get(fragment.id) is not fragment
+
+
 ADDED_BY_NAME = {"tools"}
 """Built-in fragments that are added only by name."""
 
@@ -231,9 +253,9 @@ ADDED_BY_NAME = {"tools"}
 # ── the builder ───────────────────────────────────────────────────────────────────────────────────────────────────────
 # Collect prompt fragments and render them into a system prompt.
 #
-# The order is stable: static before dynamic, then by priority, then as given. A user's fragment replaces the built-in
-# one with the same id. Rendering does not change the builder, so one builder serves every turn. A static text may
-# differ from the previous rendering; it then starts a new epoch.
+# The order is stable: static before dynamic, then those of the turn; then by priority, then as given. A user's fragment
+# replaces the built-in one with the same id. Rendering does not change the builder, so one builder serves every turn. A
+# static text may differ from the previous rendering; it then starts a new epoch.
 #
 # Equal texts have equal hashes, in any process. `static_hash` covers the static fragments one by one, because they may
 # be sent as one block or as several.
@@ -285,6 +307,7 @@ class Prompt(Struct, frozen=True):
     static: tuple[RenderedFragment, ...] = ()
     dynamic: tuple[RenderedFragment, ...] = ()
     warnings: tuple[PromptWarning, ...] = ()
+    turn: tuple[RenderedFragment, ...] = ()
 
     @property
     def static_text(self) -> str:
@@ -295,6 +318,11 @@ class Prompt(Struct, frozen=True):
     def dynamic_text(self) -> str:
         """The dynamic fragments as one block, each under its heading."""
         return SEPARATOR.join([f"## {fragment.heading}\n{fragment.text}" for fragment in self.dynamic])
+
+    @property
+    def turn_text(self) -> str:
+        """The fragments of the turn as one block, each under its heading."""
+        return SEPARATOR.join([f"## {fragment.heading}\n{fragment.text}" for fragment in self.turn])
 
     @property
     def static_hash(self) -> str:
@@ -356,18 +384,36 @@ class PromptBuilder:
         """The fragments in the order in which they are rendered."""
         chosen = [fragment for id, fragment in self._built_in.items() if id not in self._own]
         chosen += self._own.values()
-        return tuple(sorted(chosen, key=lambda fragment: (fragment.lifecycle != "static", fragment.priority)))
+        return tuple(sorted(chosen, key=lambda fragment: (LIFECYCLES.index(fragment.lifecycle), fragment.priority)))
 
     def render(self, context: PromptContext = EMPTY_CONTEXT) -> Prompt:
-        """Render all fragments. Fragments with blank text are omitted."""
-        rendered = [each for each in (_render(fragment, context) for fragment in self.fragments) if each]
-        static = tuple(each for each in rendered if each.lifecycle == "static")
-        dynamic = tuple(each for each in rendered if each.lifecycle == "dynamic")
-        return Prompt(static, dynamic, tuple(warning for each in static if (warning := _timestamp_warning(each))))
+        """Render all fragments. Fragments with blank text are omitted. Async renderers raise `InvalidInput`."""
+        return render_fragments(self.fragments, context)
+
+    async def render_async(self, context: PromptContext = EMPTY_CONTEXT) -> Prompt:
+        """Render all fragments, and await async renderers. `compile` takes what this returns as its fragments."""
+        texts = [await render_text_async(fragment, context) for fragment in self.fragments]
+        return _as_prompt([_rendered(*each) for each in zip(self.fragments, texts, strict=True)])
 
 
-def _render(fragment: PromptFragment, surroundings: PromptContext) -> RenderedFragment | None:
-    text = fragment.text if isinstance(fragment.text, str) else _call_renderer(fragment, surroundings)
+def render_fragments(fragments: Iterable[PromptFragment], context: PromptContext) -> Prompt:
+    """Render fragments in the given order."""
+    return _as_prompt([_rendered(fragment, _render_text(fragment, context)) for fragment in fragments])
+
+
+async def render_text_async(fragment: PromptFragment, context: PromptContext) -> str:
+    """Return the text of a fragment, awaited if its renderer is async."""
+    text = start_rendering(fragment, context)
+    return text if isinstance(text, str) else await finish_rendering(fragment, text)
+
+
+def _as_prompt(rendered: Iterable[RenderedFragment | None]) -> Prompt:
+    found = [each for each in rendered if each is not None]
+    static, dynamic, turn = (tuple([each for each in found if each.lifecycle == name]) for name in LIFECYCLES)
+    return Prompt(static, dynamic, tuple(warning for each in static if (warning := _timestamp_warning(each))), turn)
+
+
+def _rendered(fragment: PromptFragment, text: str) -> RenderedFragment | None:
     if not text.strip():
         return None
     try:
@@ -378,17 +424,45 @@ def _render(fragment: PromptFragment, surroundings: PromptContext) -> RenderedFr
     return RenderedFragment(fragment.id, text, fragment.lifecycle, hash_text(content))
 
 
-def _call_renderer(fragment: PromptFragment, surroundings: PromptContext) -> str:
-    assert not isinstance(fragment.text, str)
-    try:
-        text = cast(object, fragment.text(surroundings))
-    except Exception as error:
-        raise FragmentFailed(fragment.id, f"raised {type(error).__name__}: {error}".rstrip(": .")) from error
-    if text is None or isinstance(text, str):
-        return text or ""
+def _render_text(fragment: PromptFragment, context: PromptContext) -> str:
+    text = start_rendering(fragment, context)
+    if isinstance(text, str):
+        return text
     if iscoroutine(text):
         text.close()
-        raise FragmentFailed(fragment.id, "must be a synchronous function, got an async one")
+    raise InvalidInput(
+        f"Prompt fragment {fragment.id!r}: its renderer is async and cannot be awaited here",
+        fix="Pass what `await cc.PromptBuilder(fragments).render_async(context)` returns. Agents await it themselves.",
+    )
+
+
+def start_rendering(fragment: PromptFragment, context: PromptContext) -> str | Awaitable[object]:
+    """Call a renderer. Returns the text, or what must be awaited for it."""
+    if isinstance(fragment.text, str):
+        return fragment.text
+    try:
+        text = cast(object, fragment.text(context))
+    except Exception as error:
+        raise _renderer_failed(fragment, error) from error
+    return text if isawaitable(text) else _checked_text(fragment, text)
+
+
+async def finish_rendering(fragment: PromptFragment, text: Awaitable[object]) -> str:
+    """Await the text of a fragment."""
+    try:
+        found = await text
+    except Exception as error:
+        raise _renderer_failed(fragment, error) from error
+    return _checked_text(fragment, found)
+
+
+def _renderer_failed(fragment: PromptFragment, error: Exception) -> FragmentFailed:
+    return FragmentFailed(fragment.id, f"raised {type(error).__name__}: {error}".rstrip(": ."))
+
+
+def _checked_text(fragment: PromptFragment, text: object) -> str:
+    if text is None or isinstance(text, str):
+        return text or ""
     raise FragmentFailed(fragment.id, f"must return a string or None, got {type(text).__name__}")
 
 

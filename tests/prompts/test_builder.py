@@ -151,8 +151,8 @@ def test_a_renderer_that_returns_no_text_is_named() -> None:
 
     with pytest.raises(FragmentFailed, match="'a': its renderer must return a string or None, got int"):
         PromptBuilder([PromptFragment("a", lambda _: 5)]).render()  # pyright: ignore[reportArgumentType]
-    with pytest.raises(FragmentFailed, match="'b': its renderer must be a synchronous function"):
-        PromptBuilder([PromptFragment("b", late)]).render()  # pyright: ignore[reportArgumentType]
+    with pytest.raises(cc.errors.InvalidInput, match="'b': its renderer is async and cannot be awaited here"):
+        PromptBuilder([PromptFragment("b", late)]).render()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, get_type_hints
 
 import msgspec
@@ -66,8 +67,10 @@ from contextc.compiler.step import (
     find_remaining_attempt,
     find_session_id,
     load_streamed,
+    load_turn_input,
     locate_reply,
     lock_channel,
+    may_begin_turn,
     save_unanswered,
     update_calibration,
     write_commit,
@@ -77,7 +80,15 @@ from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
 from contextc.messages import Message, ToolCall, Usage, Viewer, to_plain_text, validate_message
 from contextc.models.tokens import TokenCounter, get_counter, save_calibration, save_counts
-from contextc.prompts import Prompt, PromptBuilder, PromptContext, PromptFragment
+from contextc.prompts import (
+    Prompt,
+    PromptBuilder,
+    PromptContext,
+    PromptFragment,
+    RenderedFragment,
+    has_own_renderer,
+    render_fragments,
+)
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
 from contextc.store import Lease, Reference, Store, message_log
@@ -531,38 +542,60 @@ class ArgumentCache:
         channel: Channel,
         fragments: PromptSource,
         system_prompt: str | None,
-        tools: Sequence[AnyTool],
-        surroundings: PromptContext | None,
-        directory: str | None,
-    ) -> Prompt:
-        """Render the fragments. Renderers run here, before compiling."""
+        make_context: Callable[[bool], PromptContext],
+    ) -> tuple[Prompt, Callable[[], tuple[RenderedFragment, ...]]]:
+        """Render the fragments, before compiling. Those of the turn are rendered by the returned function, if it begins
+        now: a search for passages is not repeated at every step.
+        """
         if isinstance(fragments, Prompt) and not system_prompt:
-            return fragments
+            return fragments, lambda: fragments.turn
         key = (system_prompt, *map(id, fragments)) if isinstance(fragments, list | tuple) else None
         if key is not None and (found := self._prompts.get(key)) is not None:
-            return found[1]
+            return found[1], lambda: found[1].turn
         builder = self._builder(fragments, system_prompt)
         if all(isinstance(fragment.text, str) for fragment in builder.fragments):
             rendered = builder.render()
-            return rendered if key is None else cache_put(self._prompts, key, (builder.fragments, rendered))[1]
-        given = surroundings or PromptContext()
-        return builder.render(
-            replace(
-                given,
-                conversation=given.conversation or channel.conversation,
-                agent=channel.author,
-                provider=channel.provider,
-                model=channel.model,
-                directory=given.directory or directory,
-                tools=given.tools or tuple(tools),
-                todos=given.todos or self._todos(channel),
-            )
+            if key is not None:
+                cache_put(self._prompts, key, (builder.fragments, rendered))
+            return rendered, lambda: rendered.turn
+        of_turn = [fragment for fragment in builder.fragments if fragment.lifecycle == "turn"]
+        others = [fragment for fragment in builder.fragments if fragment.lifecycle != "turn"]
+        takes_input = any(has_own_renderer(fragment) for fragment in builder.fragments)
+        context = cache(lambda: make_context(takes_input))
+        is_plain = all(isinstance(fragment.text, str) for fragment in others)
+        rendered = render_fragments(others, PromptContext() if is_plain else context())
+        return rendered, lambda: render_fragments(of_turn, context()).turn if of_turn else ()
+
+    def complete_context(
+        self,
+        channel: Channel,
+        given: PromptContext | None,
+        tools: Sequence[AnyTool],
+        directory: str | None,
+        takes_input: bool,
+    ) -> PromptContext:
+        """Return the context of renderers, with what is known about the channel. Built-in ones take no input."""
+        given = given or PromptContext()
+        input = given.input
+        if takes_input and not input:
+            input = self.store.read(lambda tx: load_turn_input(tx, channel))
+        return replace(
+            given,
+            conversation=given.conversation or channel.conversation,
+            agent=channel.author,
+            provider=channel.provider,
+            model=channel.model,
+            directory=given.directory or directory,
+            tools=given.tools or tuple(tools),
+            todos=given.todos or self._todos(channel),
+            input=input,
         )
 
     def _builder(self, fragments: PromptSource, system_prompt: str | None) -> PromptBuilder:
         if isinstance(fragments, Prompt):
             fragments = [
-                PromptFragment(each.id, each.text, each.lifecycle) for each in (*fragments.static, *fragments.dynamic)
+                PromptFragment(each.id, each.text, each.lifecycle)
+                for each in (*fragments.static, *fragments.dynamic, *fragments.turn)
             ]
         builder = fragments if isinstance(fragments, PromptBuilder) else PromptBuilder(fragments)
         if not system_prompt:
@@ -670,13 +703,21 @@ class MessageCompiler:
         running = None if running is None else frozenset(running)
         tools = self._arguments.validate_tools(tools)
         channel = self.channel(conversation, name=name, directory=directory)
-        prompt = self._arguments.render_prompt(channel, fragments, system_prompt, tools, context, directory)
+        if edit is not None and edit[1].role == "user" and (context is None or not context.input):
+            context = replace(context or PromptContext(), input=(edit[1],))
+        prompt, render_turn = self._arguments.render_prompt(
+            channel,
+            fragments,
+            system_prompt,
+            lambda takes_input: self._arguments.complete_context(channel, context, tools, directory, takes_input),
+        )
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
         seen = self.loader.load(channel, runs, edit, rewind, has_instructions=bool(prompt.static))
         if upcoming:
             seen = seen.with_appended(upcoming)
         if seen.snapshot.leading:
             prompt = self._arguments.with_leading_messages(prompt, seen.snapshot.leading)
+        turn = context.turn if context is not None else ""
         stand_in = provider.formatter.placeholder_tool
         if stand_in is not None and (tools or not seen.snapshot.has_calls):
             stand_in = None
@@ -693,6 +734,8 @@ class MessageCompiler:
             options=self.options,
             channel=channel,
             terms=make_terms(),
+            turn_fragments=render_turn() if may_begin_turn(seen.snapshot, channel, turn) else (),
+            turn=turn,
             run=run,
             running=running,
             runs=runs,
@@ -714,6 +757,20 @@ class MessageCompiler:
         compiled = compile_request(ask, lambda: make_terms(renew=True))
         compiled.new_token_counts = seen.new_counts
         return compiled
+
+    def prompt_context(
+        self,
+        conversation: str,
+        *,
+        name: str = DEFAULT_AGENT,
+        tools: "Iterable[AnyTool | ToolLike | JSONObject]" = (),
+        directory: str | None = None,
+        context: PromptContext | None = None,
+    ) -> PromptContext:
+        """Return the context that `compile` renders fragments with, for callers that render them themselves."""
+        channel = self.channel(conversation, name=name, directory=directory)
+        checked = self._arguments.validate_tools(tools)
+        return self._arguments.complete_context(channel, context, checked, directory, takes_input=True)
 
     # ── sending ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -46,7 +46,7 @@ from contextc.messages import (
     may_be_text,
 )
 from contextc.models.tokens import TokenCounter
-from contextc.prompts import SEPARATOR, Prompt
+from contextc.prompts import SEPARATOR, Prompt, RenderedFragment
 from contextc.providers import Provider
 from contextc.store.ledger_schema import ChannelState, Item, LedgerRow, StoredRow
 from contextc.store.message_log import SEQ_MASK
@@ -228,6 +228,10 @@ class Draft(Struct, frozen=True, kw_only=True):
     audiences: frozenset[str]
     resume: bool = False
     prompt: Prompt
+    turn_fragments: tuple[RenderedFragment, ...] = ()
+    """The fragments of the turn that may begin with this request."""
+    turn: str = ""
+    """The turn, as an executor names it."""
     fetchable: bool = True
     searchable: bool = True
 
@@ -615,7 +619,7 @@ class _RowEncoder:
 
 
 def merge_adjacent_fragments(entries: Sequence[DraftEntry]) -> list[Message]:
-    """Return the messages of entries, with adjacent dynamic fragments merged into one message."""
+    """Return the messages of entries, with adjacent fragments merged into one message."""
     messages: list[Message] = []
     before = None
     for item, message in entries:

@@ -1,15 +1,15 @@
 """Keep a request within its budget. If it does not fit, begin a new epoch and trim the context there.
 
-Trimming happens in this order: old tool results are replaced by stubs; calls and stubs become the shortest valid pair;
-calls and results are left out, so that only the text of a reply is left; a summary is inserted; the same is done to
-recent results; whole turns are dropped (oldest first), then the oldest steps of one long turn. So no text goes while
-results could, and the latest of what a summary covers stays beside it while there is room (`keep_summarized`). What
-people wrote stays as a quote, and an index names what left (`kept_history.py`). It goes down to the low mark, so that
-the prefix, and with it the provider's cache, is stable for many steps. Calls and results are already grouped and are
-never separated. The new message, pinned messages, the latest summary and the step that waits for an answer are never
-dropped. If these alone do not fit, nothing is sent. A message that is too long, and was never answered, is protected
-only until the next one comes. A new message of a trigger is not protected: it is left out before anything that must
-stay.
+Trimming happens in this order: fragments of earlier turns go; old tool results are replaced by stubs; calls and stubs
+become the shortest valid pair; calls and results are left out, so that only the text of a reply is left; a summary is
+inserted; the same is done to recent results; whole turns are dropped (oldest first), then the oldest steps of one long
+turn. So no text goes while results could, and the latest of what a summary covers stays beside it while there is room
+(`keep_summarized`). What people wrote stays as a quote, and an index names what left (`kept_history.py`). It goes down
+to the low mark, so that the prefix, and with it the provider's cache, is stable for many steps. Calls and results are
+already grouped and are never separated. The new message, pinned messages, the latest summary and the step that waits
+for an answer are never dropped. Fragments of the current turn go if it would not fit otherwise. If the rest does not
+fit, nothing is sent. A message that is too long, and was never answered, is protected only until the next one comes. A
+new message of a trigger is not protected: it is left out before anything that must stay.
 
     Before (available 1,000)            After (low mark 700)
     user       Find the bug.     50     user       Find the bug.                        50
@@ -52,6 +52,8 @@ BRANCH_REASONS = (EpochReason.EDITED, EpochReason.FORKED)
 STEPS_LEFT_OUT_TEXT = "[Earlier steps of this turn were left out to save room.]"
 OLD_RESULTS_SHARE = 0.8
 """Old results go down to this share of the mark, because they can be fetched: so the next cut comes later."""
+OF_EARLIER_TURNS = "left out: the fragment {!r} of earlier turns".format
+DOES_NOT_FIT = "left out: the fragment {!r} of this turn, which does not fit".format
 MESSAGE_LEFT_OUT_TEXT = "[A message that stood here was too long to be shown, and was left out.]"
 
 
@@ -101,6 +103,8 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
         room = _Trimmer(draft, items, factor)
         items, budget = room.trim(), replace(room.budget, wanted=draft.budget.used)
         left += tuple(room.left)
+        gone = [(DOES_NOT_FIT if slot.pinned else OF_EARLIER_TURNS)(slot.item.fragment) for slot in room.fragments_gone]
+        draft = replace(draft, remarks=(*draft.remarks, *dict.fromkeys(gone)))
     else:
         used = int(sum([item.tokens for item in items]) * draft.factor)
         budget = replace(budget, used=used + budget.overhead)
@@ -183,7 +187,12 @@ def _first_difference(before: Sequence[Item], after: Sequence[Item]) -> int:
 
 def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
     """Return which items must stay: pinned ones, and with them the whole group of a call and its results."""
-    held = [index for index, item in enumerate(items) if item.place in pins or item.kind in ("summary", "dynamic")]
+    turn = max([index for index, item in enumerate(items) if item.opens], default=0)
+    held = [
+        index
+        for index, item in enumerate(items)
+        if item.place in pins or item.kind in ("summary", "dynamic") or (item.kind == "turn" and index > turn)
+    ]
     if not held:
         return [False] * len(items)
     groups = list(accumulate([item.role != "tool" for item in items]))
@@ -229,8 +238,10 @@ class _Trimmer:
         self.total = self.overhead + sum([item.tokens for item in items])
         self.left: list[LeftOutMessage] = []
         self.from_triggers = {entry.item.place for entry in draft.tail if entry.message.trigger}
+        self.fragments_gone: list[_TrimSlot] = []
 
     def trim(self) -> list[Item]:
+        self._drop_fragments_of_earlier_turns()
         if self.options.slides:
             self._drop_single()
         else:
@@ -252,6 +263,7 @@ class _Trimmer:
                 self._drop_steps()
         kept = self._keep_history() if self.keeps else []
         self._shrink_reserve()
+        self._drop_fragments([slot for slot in self.slots if slot.pinned], int(self.budget.available / self.factor))
         self.budget = replace(self.budget, used=int(self.total * self.factor), measured=False)
         if self.budget.used > self.budget.available:
             raise ContextOverflow(
@@ -267,6 +279,20 @@ class _Trimmer:
             )
         summary = [slot.item for slot in self.slots if not slot.gone and slot.item.kind == "summary"]
         return [*summary, *kept, *[slot.item for slot in self.slots if not slot.gone and slot.item.kind != "summary"]]
+
+    def _drop_fragments_of_earlier_turns(self) -> None:
+        """Drop all of them, so that the next cut comes later; with the other strategies, as many as it takes."""
+        is_chunked = self.options.strategy == "chunked" and not self.options.slides
+        room = 0 if is_chunked else int(self.budget.available / self.factor)
+        self._drop_fragments([slot for slot in self.slots if not slot.pinned], room)
+        self.slots = [slot for slot in self.slots if not slot.gone]
+
+    def _drop_fragments(self, slots: Sequence[_TrimSlot], room: int) -> None:
+        """Drop fragments of turns among the slots, oldest first, until the request has this size."""
+        for slot in slots:
+            if slot.item.kind == "turn" and not slot.gone and self.total > room:
+                self._drop(slot, LeftOutReason.CUT, forced=True)
+                self.fragments_gone.append(slot)
 
     def _load_messages(self, items: Sequence[Item]) -> dict[int, Message]:
         """Return the messages of items, and those that the previous epoch kept something of, by place."""

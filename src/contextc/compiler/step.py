@@ -75,7 +75,7 @@ from contextc.messages import (
 from contextc.models import Model
 from contextc.models import cost as price_of
 from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, Calibration, TokenCounter, load_calibration, load_counts
-from contextc.prompts import SEPARATOR, Prompt, heading_of
+from contextc.prompts import SEPARATOR, Prompt, RenderedFragment, heading_of
 from contextc.providers import Provider
 from contextc.store import Reference, Store, message_log
 from contextc.store.leases import check_lease
@@ -100,6 +100,7 @@ from contextc.store.message_log import (
     Lease,
     find_message,
     find_tip,
+    load_context_start,
     load_lineage,
     load_tip,
     make_place,
@@ -456,6 +457,8 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     options: CompilerOptions
     channel: Channel
     terms: RequestTerms
+    turn_fragments: tuple[RenderedFragment, ...] = ()
+    turn: str = ""
     run: str | None = None
     running: frozenset[str] | None = None
     runs: str = ""
@@ -747,17 +750,22 @@ def _shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelS
 def _fragments(ask: CompileInput, draft: Draft) -> Callable[[], Sequence[Fragment]]:
     def read() -> list[Fragment]:
         shown = {entry.item.fragment for entry in draft.tail}
+        of_turn = {entry.item.fragment for entry in draft.tail if entry.item.kind == "turn"}
         at_head = ask.options.placement == "head"
         static = not draft.resume or ask.provider.resends_head
         return [
             Fragment(
                 id=each.id,
                 lifecycle=each.lifecycle,
-                shown=static if each.lifecycle == "static" else at_head or each.id in shown,
+                shown=static
+                if each.lifecycle == "static"
+                else each.id in of_turn
+                if each.lifecycle == "turn"
+                else at_head or each.id in shown,
                 hash=each.hash,
                 tokens=ask.counter.count_text(each.text),
             )
-            for each in (*ask.terms.prompt.static, *ask.terms.prompt.dynamic)
+            for each in (*ask.terms.prompt.static, *ask.terms.prompt.dynamic, *ask.turn_fragments)
         ]
 
     return read
@@ -873,7 +881,11 @@ def _describe_changes(item: Item) -> str:
 
 
 # ── the pass insert_fragments ─────────────────────────────────────────────────────────────────────────────────────────
-# Insert the dynamic fragments that are due at the tail, in one block.
+# Insert the fragments of a turn beside its input, and at the tail, in one block, the dynamic fragments that are due.
+#
+# A fragment of a turn is sent once, when the turn begins. It stays where it was sent, as a message does: later turns
+# neither replace nor withdraw it, and a cut leaves it out before anything else. If a turn goes on with another model,
+# that one gets it at the same place.
 #
 # A fragment is due if this epoch has no copy of its current text. At the start of a turn it is also due if its latest
 # copy is far back; a session gets all fragments at every turn. A copy that replaces another one is marked as updated,
@@ -897,6 +909,7 @@ def insert_fragments(draft: Draft) -> Draft:
         if told != draft.standing.head.static:
             text = PROMPT_CHANGED_TEXT + draft.prompt.static_text if told else PROMPT_ENDED_TEXT
             draft = _append_to_tail(draft, [Item(kind="update", text=text)])
+    draft = _insert_turn_fragments(draft)
     shown = draft.standing.fragments
     if draft.options.placement == "head" or not (shown or draft.prompt.dynamic):
         return draft
@@ -911,6 +924,25 @@ def insert_fragments(draft: Draft) -> Draft:
     copies = {**shown, **{item.fragment: FragmentCopy(item.hash, now) for item in due}}
     copies = {name: copy for name, copy in copies.items() if copy.hash}
     return _append_to_tail(replace(draft, standing=replace(draft.standing, fragments=copies, dynamic="")), due)
+
+
+def _insert_turn_fragments(draft: Draft) -> Draft:
+    """Insert the fragments of the turn after the input that opened it, if this channel does not have them."""
+    opening = max([index for index, entry in enumerate(draft.tail) if entry.item.opens], default=-1)
+    is_due = draft.turn != draft.standing.turn_fragments if draft.turn else opening >= 0
+    if not draft.turn_fragments or not draft.new or not is_due:
+        return draft
+    later = draft.tail[opening + 1 :] if opening >= 0 else ()
+    replies = [index for index, entry in enumerate(later, opening + 1) if entry.item.role == "assistant"]
+    at = replies[0] if replies else len(draft.tail)
+    items = [
+        Item(kind="turn", text=f"## {each.heading}\n{each.text}", fragment=each.id, hash=each.hash)
+        for each in draft.turn_fragments
+    ]
+    rest = draft.tail[at:]
+    draft = _append_to_tail(replace(draft, tail=draft.tail[:at]), items)
+    standing = replace(draft.standing, turn_fragments=draft.turn)
+    return replace(draft, tail=(*draft.tail, *rest), standing=standing)
 
 
 def _due(draft: Draft, *, begins: bool, now: int) -> list[Item]:
@@ -1070,6 +1102,8 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         audiences=terms.audiences,
         resume=resume,
         prompt=terms.prompt,
+        turn_fragments=ask.turn_fragments,
+        turn=ask.turn,
         fetchable=terms.fetchable,
         searchable=terms.searchable,
         rows=sight.cached.rows,
@@ -1405,6 +1439,43 @@ class ContextLoader:
             return FetchedMessages(messages, blobs)
 
         return self.store.read(work)
+
+
+def may_begin_turn(sight: ChannelSnapshot, channel: Channel, turn: str) -> bool:
+    """Return True if fragments of a turn may be due: it is another turn than that of the last request, or, if no
+    executor names it, there is input that may open one.
+    """
+    if turn:
+        return turn != sight.state.turn_fragments
+    messages = [*(message for _, message in sight.log), *sight.revealed.values()]
+    return any(message.role == "user" or message.is_addressed_to(channel.author) for message in messages)
+
+
+def load_turn_input(tx: Transaction, channel: Channel, opening: int = 0) -> tuple[Message, ...]:
+    """Return the messages that opened a turn: that with the seq `opening`, by default the last one of a user, and the
+    user's messages before it that have no answer either.
+    """
+    at = find_tip(tx, channel.conversation, False)
+    if at is None:
+        return ()
+    edge = load_context_start(tx, at.branch, at.seq)
+    if not opening:
+        said = [
+            message for message in load_latest(tx, at, edge, at.seq, "user").values() if _is_input(message, channel)
+        ]
+        opening = max([message.seq for message in said], default=0)
+    before = sorted(load_latest(tx, at, edge, opening).values(), key=lambda message: -message.seq) if opening else []
+    found = before[:1]
+    for message in before[1:]:
+        if message.role not in ("user", "system"):
+            break
+        found += [message] if message.role == "user" and _is_input(message, channel) else []
+    return tuple(reversed(found))
+
+
+def _is_input(message: Message, channel: Channel) -> bool:
+    is_seen = message.audience is None or message.audience in channel.audiences
+    return is_seen and message.status == "sent" and not message.redacted
 
 
 # ── begin and commit ──────────────────────────────────────────────────────────────────────────────────────────────────

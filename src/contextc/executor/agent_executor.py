@@ -41,6 +41,7 @@ from contextc.executor.agent_config import (
     TurnOwner,
 )
 from contextc.executor.event_hub import event_hub, watch
+from contextc.executor.fragment_rendering import render_between_turns, without_turn
 from contextc.executor.limits import Limits
 from contextc.executor.summaries import BackgroundSummaries, ModelSummary, run_compaction
 from contextc.executor.summaries import summarize as summarize_messages
@@ -341,7 +342,7 @@ class AgentExecutor(agent_config.FixedOptions):
         """
         config = self.config
         agent_config.check_summary_instructions(config.summarize, instructions)
-        asked = config.arguments_for(conversation)
+        asked = await render_between_turns(config, conversation, config.arguments_for(conversation))
         both = "\n".join([each for each in (config.summary_instructions, instructions) if each.strip()])
         used = list[Usage]()
 
@@ -376,7 +377,7 @@ class AgentExecutor(agent_config.FixedOptions):
     def preview_compaction(self, conversation: str) -> CompactionPreview | None:
         """Return what `compact` would replace, and what it costs. Nothing is stored, and no model is called."""
         config = self.config
-        asked = config.arguments_for(conversation)
+        asked = without_turn(config.arguments_for(conversation), awaits=False)
         return config.compiler.preview_compaction(
             conversation, from_cache=config.summarize == "model", max_input_tokens=config.max_input_tokens, **asked
         )

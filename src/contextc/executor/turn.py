@@ -27,6 +27,7 @@ from contextc.errors import ContextcError, ContextOverflow, ConversationBusy, Le
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
 from contextc.executor.agent_config import AgentConfig, Suspend, handoff_tool_name, with_client_tools
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
+from contextc.executor.fragment_rendering import TurnFragments
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS
 from contextc.executor.model_call import (
     MAX_RETRIES,
@@ -126,6 +127,9 @@ class StepPreparer:
     ) -> None:
         self.config, self.turn_store, self.turn_state = config, turn_store, turn_state
         self.triggers, self._compile_arguments = config.step_triggers, config.compile_arguments
+        self.fragments = TurnFragments(config, turn_store)
+        self._rendered: AgentArguments | None = None
+        """The arguments of the next step with rendered fragments, if they have functions."""
         self._has_summaries = config.summarize is not None and not config.compiler.options.slides
         self._agent_triggers = [each for each in self.triggers if each.scope == "agent"]
         self._channel_triggers = [each for each in self.triggers if each.scope == "channel"]
@@ -142,10 +146,20 @@ class StepPreparer:
         """Prepare the request of step `index`, counted from 1."""
         if index > 1:
             self.turn_store.take_steering_input()
-        self._compile_arguments = self._load_arguments()
+        self._compile_arguments = self._take_arguments()
         self._due_times, self._todos, self._provider_compacted, self._headroom = [], None, False, 0
         whens: list[TriggerTime] = ["session_start"] if index == 1 and self._starts_session() else []
         return self._evaluate_step([*whens, "before_step"], index)
+
+    async def render_fragments(self) -> None:
+        """Render the fragments of the next step whose functions may be async."""
+        if self.fragments.is_needed:
+            arguments = await run_blocking(self._load_arguments, slots=CALLBACK_SLOTS)
+            self._rendered = await self.fragments.render(arguments)
+
+    def _take_arguments(self) -> AgentArguments:
+        arguments, self._rendered = self._rendered or self._load_arguments(), None
+        return arguments
 
     def _load_arguments(self) -> AgentArguments:
         """Return the arguments of this step's `compile` calls. The recipient is by default the turn's sender."""
@@ -162,7 +176,7 @@ class StepPreparer:
 
     def prepare_for_next_model(self, index: int) -> PreparedStep:
         """Prepare step `index` after another model has failed. Its triggers were evaluated, and its input was taken."""
-        self._compile_arguments = self._load_arguments()
+        self._compile_arguments = self._take_arguments()
         return self.prepare_again(index)
 
     def prepare_again(self, index: int, budget: int | None = None) -> PreparedStep:
@@ -909,6 +923,7 @@ class TurnRunner:
 
     async def _prepare(self, prepare: Callable[[int], PreparedStep], index: int) -> PreparedStep:
         """Prepare a step, after a summary if it needs one, and start the next summary."""
+        await self.preparer.render_fragments()
         prepared = await run_blocking(prepare, index, slots=CALLBACK_SLOTS)
         if prepared.needs_summary:
             prepared = await self._summarize(prepared, index)
@@ -1004,6 +1019,7 @@ class TurnRunner:
         )
 
     def _start_step(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:
+        states = {**states, **self.preparer.fragments.unstored_state}
         also, begun = self.turn_store.start_step(compiled, index, states)
         self.config.compiler.begin(compiled, lease=self.turn_store.lease, in_transaction=also)
         begun()

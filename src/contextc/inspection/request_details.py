@@ -385,7 +385,7 @@ def is_new_item(request: RequestDetails, index: int, item: Item) -> bool:
 
 
 def _kind(seen: RequestDetails, index: int, item: Item) -> str:
-    if item.kind == "dynamic":
+    if item.kind in ("dynamic", "turn"):
         return "dynamic"
     if not seen.record.why:
         return "history" if index < seen.shared else "new"

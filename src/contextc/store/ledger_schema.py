@@ -20,10 +20,10 @@ from contextc._json import encode_canonical
 from contextc.messages import Role
 from contextc.store.message_log import agent_of
 
-ItemKind: TypeAlias = Literal["message", "dynamic", "update", "summary", "words", "index", "notice", "late"]
-"""A message of the log, or inserted text: a dynamic fragment; a changed system prompt in a session that keeps its old
-one; a summary; earlier messages of people, word for word; an index of what left; a notice about what was left out; a
-result that arrived after a placeholder had been sent.
+ItemKind: TypeAlias = Literal["message", "dynamic", "turn", "update", "summary", "words", "index", "notice", "late"]
+"""A message of the log, or inserted text: a dynamic fragment; a fragment of one turn; a changed system prompt in a
+session that keeps its old one; a summary; earlier messages of people, word for word; an index of what left; a notice
+about what was left out; a result that arrived after a placeholder had been sent.
 """
 
 
@@ -115,7 +115,7 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     results: int = 1
     """Number of tool results, if it has any."""
     fragment: str = ""
-    """Id of the dynamic fragment that this is a copy of. Blocks of older versions contain several fragments and have no
+    """Id of the fragment that this is a copy of. Blocks of older versions contain several fragments and have no
     id.
     """
     hash: str = ""
@@ -147,7 +147,9 @@ def find_latest_copies(items: Iterable[Item]) -> dict[str, FragmentCopy]:
     found: dict[str, FragmentCopy] = {}
     at = 0
     for item in items:
-        if item.fragment and item.hash:
+        if item.kind == "turn":
+            pass  # it belongs to its turn, and no later text replaces it
+        elif item.fragment and item.hash:
             found[item.fragment] = FragmentCopy(item.hash, at)
         elif item.fragment:
             found.pop(item.fragment, None)
@@ -271,6 +273,8 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Set by older versions, which sent all dynamic fragments as one block, if this epoch contains such a block."""
     fragments: dict[str, FragmentCopy] = {}
     """The latest copy of each dynamic fragment in this epoch, by its id."""
+    turn_fragments: str = ""
+    """The turn whose fragments were sent last, as an executor names it."""
     answered: bool = True
     """True if the last turn has ended."""
     turn: int = 0

@@ -23,7 +23,7 @@ const KINDS = [
   ["tools", "Tools", "Definitions of the tools."],
   ["overhead", "Added by the provider or program", "Counted by the provider, but not in what was recorded."],
   ["history", "Already sent", "Messages that the previous request had too."],
-  ["dynamic", "Dynamic fragments", "Prompt fragments that are rendered for each request, such as the time or a todo list."],
+  ["dynamic", "Dynamic fragments", "Prompt fragments that are rendered for each request or turn, such as the time, a todo list, or passages that were found."],
   ["new", "New in this request", "Messages that are sent for the first time."],
 ];
 
