@@ -134,11 +134,11 @@ def test_a_person_removes_input_that_waits() -> None:
     asyncio.run(play())
 
 
-def test_the_same_key_is_stored_and_answered_once() -> None:
+def test_the_same_key_is_stored_and_answered_once(store: cc.Store) -> None:
     """Guarantee 20.10: before, while and after the first one runs."""
 
     async def play() -> None:
-        holding = Holding()
+        holding = Holding(store)
         running = await holding.start()
         twice = [asyncio.create_task(holding.agent.run("two", conversation="demo", key="k")) for _ in range(3)]
         await until(lambda: holding.queued())
@@ -260,5 +260,29 @@ def test_input_that_waited_when_its_process_died_is_answered(tmp_path: Path, way
                 f"answer to {name}" for name in ("one", "two", "three")
             ]
             assert holding.queued() == []
+
+    asyncio.run(play())
+
+
+def test_input_of_two_store_handles_waits_for_the_same_turn(shared_address: str) -> None:
+    """Guarantee 20.10: as two processes have them. Each caller gets its own answer."""
+
+    async def play() -> None:
+        with cc.open_store(shared_address) as store, cc.open_store(shared_address) as other:
+            here, there = Holding(store), Holding(other)
+            running = await here.start()
+            waiting = [
+                asyncio.create_task(holding.agent.run(name, conversation="demo", deps=name))
+                for name, holding in (("two", there), ("three", there), ("four", here))
+            ]
+            await until(lambda: len(here.queued()) == 3)
+            here.gate.set()
+            results = await asyncio.gather(running, *waiting)
+            assert [result.text for result in results] == [
+                f"answer to {name}" for name in ("one", "two", "three", "four")
+            ]
+            assert (there.deps, here.deps) == (["two", "three"], ["four"])
+            assert len(store.turns("demo")) == 4
+            assert here.queued() == []
 
     asyncio.run(play())
