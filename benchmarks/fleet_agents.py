@@ -83,7 +83,7 @@ def assistant(store: cc.Store, model: TimedModel | None = None) -> AgentExecutor
         MODEL,
         tools=[look_up],
         triggers=cc.default_triggers(),
-        system_prompt="Be brief. " * 100,
+        instructions="Be brief. " * 100,
         summarize=None,
         endpoint=model or timed_model(),
     )

@@ -127,7 +127,7 @@ OPERATIONS: dict[str, Callable[[Filled], object]] = {
     "open: messages, turns, events": lambda filled: open_conversation(filled.store, filled.next_name()),
     "append": lambda filled: filled.store.append(filled.next_name(), cc.user("And now?")),
     "new conversation": lambda filled: filled.store.append(f"new {next(FRESH)}", cc.user("hello")),
-    "compile": lambda filled: filled.compiler.compile(filled.next_name(), system_prompt="Be brief.", retry=True),
+    "compile": lambda filled: filled.compiler.compile(filled.next_name(), instructions="Be brief.", retry=True),
     "lease, then release": lambda filled: hold_lease(filled.store, filled.next_name()),
     "recover (dead turns)": lambda filled: filled.store.recover(),
 }

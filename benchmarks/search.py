@@ -173,7 +173,7 @@ def chat(compiler: cc.MessageCompiler, facts: Sequence[Asked], talks: int) -> No
     turns = [(fact.message, "Noted.") for fact in facts]
     for said, reply in [*turns, *[(talk(14), talk(30)) for _ in range(talks)]]:
         compiler.store.append(NAME, cc.user(said))
-        compiled = compiler.compile(NAME, system_prompt=SYSTEM_PROMPT)
+        compiled = compiler.compile(NAME, instructions=SYSTEM_PROMPT)
         compiler.begin(compiled)
         compiler.commit(compiled, produced=[cc.assistant(reply)])
 
@@ -191,7 +191,7 @@ def ask_local(count: int, window: int) -> None:
         agent = cc.AgentExecutor(
             store,
             model,
-            system_prompt=SYSTEM_PROMPT,
+            instructions=SYSTEM_PROMPT,
             settings={"max_tokens": 40},
             summarize=None,
             **options,

@@ -104,7 +104,7 @@ class Ours:
         return OurStep(message(step.reply), message(step.given))
 
     def compiled(self) -> cc.Compiled:
-        return self.compiler.compile(CONVERSATION, fragments=self.fragments, tools=self.tools)
+        return self.compiler.compile(CONVERSATION, instructions=self.fragments, tools=self.tools)
 
     def step(self, step: OurStep) -> cc.Compiled:
         compiler = self.compiler

@@ -65,7 +65,7 @@ class Conversation:
         self.number += 1
         if self.number % 25 == 1:
             self.store.append(NAME, cc.user(f"Task {self.number}: look at the next files, please."))
-        compiled = self.compiler.compile(NAME, fragments=[PROMPT], tools=TOOLS)
+        compiled = self.compiler.compile(NAME, instructions=[PROMPT], tools=TOOLS)
         tokens = compiled.manifest.budget.input
         calls = [
             cc.tool_call(f"c{self.number}-{n}", TOOLS[n].name, {"path": f"src/file{self.number}-{n}.py"})

@@ -45,7 +45,7 @@ async def main() -> None:
         spec,
         tools=[get_weather, send_postcard],
         triggers=[*cc.default_triggers(), two_calls],
-        system_prompt="Answer in one sentence, from what the tools say.",
+        instructions="Answer in one sentence, from what the tools say.",
         approve=approve,
     )
     async with executor:

@@ -120,7 +120,7 @@ def test_records_keep_their_order_status_and_reasoning(store: cc.Store, tmp_path
         ("Being wri", "cancelled", None),
     ]
     provider = cc.provider("openai-chat:gpt-4o", window=4_000, output=500)
-    request = cc.MessageCompiler(store, provider, policy="sliding_window").compile("deepchat-s1", system_prompt="S")
+    request = cc.MessageCompiler(store, provider, policy="sliding_window").compile("deepchat-s1", instructions="S")
     messages: list[JSONObject] = request.params["messages"]
     assert [each["content"] for each in messages] == ["S", "hello", "Hm. Hi there.", "more", "again"]
     assert list(scan_store(store)) == []

@@ -207,7 +207,7 @@ def test_an_unknown_provider_is_named_before_the_window_of_its_model() -> None:
         cc.open_store("memory:") as store,
         pytest.raises(UnknownModel, match="Provider 'acme' not found"),
     ):
-        cc.AgentExecutor(store, "acme:own")
+        cc.AgentExecutor(store, "acme:own", triggers=())
     endpoints: list[JSONObject] = [{"format": "openai_chat"}, {"url": "http://127.0.0.1:1/v1"}]
     for known in endpoints:
         with pytest.raises(UnknownModel, match=r'cc\.provider\("…:own", window=128_000, output=8_000\)'):

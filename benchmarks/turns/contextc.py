@@ -28,7 +28,7 @@ class Subject:
             provider,
             tools=[cc.tool(self._tool, name=TOOL, description=DESCRIPTION)],
             triggers=cc.default_triggers(),
-            system_prompt=system_prompt(),
+            instructions=system_prompt(),
             summarize=None,  # the peers cut, too
             endpoint=endpoint(provider, http_client=httpx2.AsyncClient(transport=self.transport)),
         )

@@ -21,7 +21,7 @@ def assistant(store: cc.Store) -> cc.AgentExecutor:
         name="assistant",
         tools=[word_count, send_mail],
         triggers=cc.default_triggers(),
-        system_prompt="Be brief.",
+        instructions="Be brief.",
     )
 
 

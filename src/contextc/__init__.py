@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from contextc import triggers as triggers
     from contextc import worker as worker
     from contextc.analysis import findings
-    from contextc.compiler import Compiled, MessageCompiler, SessionManager
+    from contextc.compiler import Compiled, CompilerOptions, MessageCompiler, SessionManager
     from contextc.compiler.manifest import Manifest
     from contextc.errors import ContextcError
-    from contextc.executor import Agent, AgentExecutor, Limits, TurnResult
+    from contextc.executor import Agent, AgentExecutor, AgentResult, Limits, Suspend, TurnResult
     from contextc.formats import AnthropicFormatter, GeminiFormatter, OpenAIFormatter, formatter
     from contextc.linting import Violation, convert, fix, lint
     from contextc.manager import MessageManager
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     )
     from contextc.models import Model, model
     from contextc.observation import observe, tap
-    from contextc.prompts import PromptBuilder, PromptFragment
+    from contextc.prompts import PromptBuilder, PromptContext, PromptFragment
     from contextc.providers import Provider, endpoint, provider
     from contextc.store import Store, open_store
     from contextc.tools import Tool, ToolContext, tool
@@ -64,8 +64,10 @@ if TYPE_CHECKING:
 __all__ = [
     "Agent",
     "AgentExecutor",
+    "AgentResult",
     "AnthropicFormatter",
     "Compiled",
+    "CompilerOptions",
     "ContextcError",
     "GeminiFormatter",
     "Limits",
@@ -77,11 +79,13 @@ __all__ = [
     "Model",
     "OpenAIFormatter",
     "PromptBuilder",
+    "PromptContext",
     "PromptFragment",
     "Provider",
     "Reasoning",
     "SessionManager",
     "Store",
+    "Suspend",
     "Text",
     "Tool",
     "ToolCall",
@@ -117,17 +121,17 @@ __all__ = [
 
 _NAMES = {
     "analysis": "findings",
-    "compiler": "Compiled MessageCompiler SessionManager",
+    "compiler": "Compiled CompilerOptions MessageCompiler SessionManager",
     "compiler.manifest": "Manifest",
     "errors": "ContextcError",
-    "executor": "Agent AgentExecutor Limits TurnResult",
+    "executor": "Agent AgentExecutor AgentResult Limits Suspend TurnResult",
     "formats": "AnthropicFormatter GeminiFormatter OpenAIFormatter formatter",
     "linting": "Violation convert fix lint",
     "manager": "MessageManager",
     "messages": "Media Message Reasoning Text ToolCall ToolResult Usage assistant system tool_call tool_result user",
     "models": "Model model",
     "observation": "observe tap",
-    "prompts": "PromptBuilder PromptFragment",
+    "prompts": "PromptBuilder PromptContext PromptFragment",
     "providers": "Provider endpoint provider",
     "store": "Store open_store",
     "tools": "Tool ToolContext tool",

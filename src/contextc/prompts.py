@@ -15,10 +15,11 @@ from inspect import isawaitable, iscoroutine
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import encode, encode_canonical, fix_surrogates
 from contextc.config import read_settings
-from contextc.errors import FragmentFailed, InvalidInput
+from contextc.errors import FragmentFailed, InvalidInput, InvalidSetting
 from contextc.messages import Message, escape_markers, escaped_line
 from contextc.tools.definitions import NativeTool, Tool
 from contextc.tools.todos import Todo, format_todos
@@ -394,6 +395,48 @@ class PromptBuilder:
         """Render all fragments, and await async renderers. `compile` takes what this returns as its fragments."""
         texts = [await render_text_async(fragment, context) for fragment in self.fragments]
         return _as_prompt([_rendered(*each) for each in zip(self.fragments, texts, strict=True)])
+
+
+Instruction: TypeAlias = str | PromptFragment | Renderer
+Instructions: TypeAlias = Instruction | PromptBuilder | Prompt | Iterable[Instruction]
+"""A system prompt: a text, a prompt fragment, a function of a `PromptContext`, or a list of them."""
+
+
+def list_instructions(instructions: object) -> Prompt | PromptBuilder | tuple[PromptFragment, ...]:
+    """Return instructions as fragments. A function is rendered again at every step, as dynamic fragments are."""
+    if isinstance(instructions, Prompt | PromptBuilder):
+        return instructions
+    is_one = instructions is None or isinstance(instructions, str | PromptFragment) or callable(instructions)
+    listed = (
+        [instructions] if is_one or not isinstance(instructions, Iterable) else [*cast(Iterable[object], instructions)]
+    )
+    found: list[PromptFragment] = []
+    for number, each in enumerate(listed):
+        if isinstance(each, PromptFragment):
+            found.append(each)
+        elif isinstance(each, str):
+            name = f"instructions {number + 1}" if number else "instructions"
+            found += [PromptFragment(name, each)] if each.strip() else []
+        elif callable(each):
+            name = getattr(each, "__name__", "instructions")
+            name = name if name.isidentifier() else f"instructions {number + 1}"
+            found.append(PromptFragment(name, cast(Renderer, each), "dynamic"))
+        elif each is not None:
+            raise InvalidSetting(
+                "instructions must be a text, a prompt fragment, a function, or a list of them, "
+                f"got {type(each).__name__}",
+                fix="Pass a string, or a list such as [text, cc.PromptFragment(…), function].",
+            )
+    return tuple(found)
+
+
+def add_fragment(instructions: Instructions, fragment: PromptFragment) -> Prompt | list[PromptFragment]:
+    """Return instructions with one static fragment more, at their end."""
+    listed = list_instructions(instructions)
+    if isinstance(listed, Prompt):
+        added = render_fragments([fragment], EMPTY_CONTEXT)
+        return replace(listed, static=listed.static + added.static)
+    return [*(listed.fragments if isinstance(listed, PromptBuilder) else listed), fragment]
 
 
 def render_fragments(fragments: Iterable[PromptFragment], context: PromptContext) -> Prompt:

@@ -13,7 +13,7 @@ def test_own_conversations_have_findings_too() -> None:
     compiler = cc.MessageCompiler(store, "anthropic:claude-sonnet-4-5")
     for number in range(4):
         store.append("c", cc.user(f"Question {number}: {FILE}"))
-        compiled = compiler.compile("c", system_prompt=SYSTEM if number < 3 else f"{SYSTEM} It is 10:3{number}.")
+        compiled = compiler.compile("c", instructions=SYSTEM if number < 3 else f"{SYSTEM} It is 10:3{number}.")
         total = compiled.estimated_input
         read = 0 if number in (0, 3) else total - 2_500
         usage = cc.Usage(input=total, output=10, cache_read=read, cache_write=total - read)
@@ -33,7 +33,7 @@ def test_turns_of_an_executor_hit_the_cache() -> None:
 
     def run(system_prompt: str, text: str) -> None:
         script = Scripted(says(call(text), input=4_000), says("Done.", input=4_200))
-        agent = cc.AgentExecutor(store, SONNET, tools=[add], system_prompt=system_prompt, endpoint=script)
+        agent = cc.AgentExecutor(store, SONNET, tools=[add], instructions=system_prompt, endpoint=script, triggers=())
         run_turn(agent, text, conversation="c")
 
     for number in range(3):
@@ -52,7 +52,7 @@ def test_a_summary_of_the_compiler_is_a_compaction() -> None:
         if number == 5:
             made = compiler.compact("c", lambda messages, previous: "The user asked questions.", system_prompt=SYSTEM)
             assert made is not None
-        compiled = compiler.compile("c", system_prompt=SYSTEM)
+        compiled = compiler.compile("c", instructions=SYSTEM)
         compiler.commit(compiled, cc.assistant(f"Answer {number}"))
     found = [each for each in find_by_request(store, "c") if each.code.startswith("CAC")]
     assert [(each.cause, each.request) for each in found] == [("first_request", 1), ("compacted", 6)]

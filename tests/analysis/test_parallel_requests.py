@@ -166,7 +166,9 @@ def run_at_once(store: cc.Store, *turns: tuple[str, str]) -> None:
             return says("This is done.", input=7_000, pause=0.003)
 
         def make(agent: str) -> cc.AgentExecutor:
-            return cc.AgentExecutor(store, SONNET, system_prompt=SYSTEM, endpoint=Scripted(answer), name=agent)
+            return cc.AgentExecutor(
+                store, SONNET, instructions=SYSTEM, endpoint=Scripted(answer), name=agent, triggers=()
+            )
 
         await asyncio.gather(
             *[played(make(agent), conversation, f"Task of {agent} in {conversation}") for conversation, agent in turns]

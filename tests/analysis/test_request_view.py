@@ -171,7 +171,7 @@ def test_own_requests_have_elements_and_breakpoints() -> None:
     text = "Follow the rules of this project closely. " * 300
     for number in range(3):
         store.append("c", cc.user(f"Question {number}"))
-        compiled = compiler.compile("c", system_prompt=text)
+        compiled = compiler.compile("c", instructions=text)
         usage = cc.Usage(input=3_000, cache_read=2_900)
         compiler.commit(compiled, cc.assistant(f"Answer {number}"), usage=usage)
     requests = load_conversation_view(store, "c").requests

@@ -36,7 +36,7 @@ def converse(wire: str, count: int, **options: Any) -> tuple[cc.Store, list[int]
             store.append("c", cc.user(f"Question {number}: {words(1_400, f'q{number}')}"))
         else:
             store.append("c", cc.tool_result(f"call{number - 1}", "read", words(2_000, f"r{number}")))
-        compiled = compiler.compile("c", system_prompt=SYSTEM, tools=[READ])
+        compiled = compiler.compile("c", instructions=SYSTEM, tools=[READ])
         if compiled.manifest.why == "over budget":
             trimmed.append(number)
         use = cache.send(compiled.params, given.model_id, number * 10_000, number * 10_000 + 1_000)
@@ -83,7 +83,7 @@ def test_an_edit_is_no_trim() -> None:
     compiler = cc.MessageCompiler(store, cc.provider(PROVIDERS["anthropic"], window=16_000, output=500))
     question = [each for each in store.load("c") if each.role == "user"][-2]
     store.edit("c", question.id, cc.user("Another question."))
-    compiled = compiler.compile("c", system_prompt=SYSTEM, tools=[READ])
+    compiled = compiler.compile("c", instructions=SYSTEM, tools=[READ])
     assert compiled.manifest.why not in ("", "over budget")
     compiler.commit(compiled, cc.assistant("Yes."), usage=cc.Usage(input=compiled.estimated_input, output=5))
     assert {each.request for each in misses(store) if each.title.startswith("The compiler trimmed")} == set(trimmed)

@@ -28,7 +28,12 @@ def next_request(store: cc.Store, model: str = MODEL, **other: Any) -> tuple[cc.
     compiler = cc.MessageCompiler(store, model)
     fragments = [cc.PromptFragment("identity", "You are a coder."), cc.PromptFragment("rules", "Write tests first.")]
     settings = SETTINGS if compiler.provider.format == "anthropic" else {}
-    usual: dict[str, Any] = {"fragments": fragments, "tools": [TOOL], "settings": settings, "max_output_tokens": 2_000}
+    usual: dict[str, Any] = {
+        "instructions": fragments,
+        "tools": [TOOL],
+        "settings": settings,
+        "max_output_tokens": 2_000,
+    }
     return compiler, compiler.compile("demo", **{**usual, **other})
 
 
@@ -133,7 +138,7 @@ def test_message_content_cannot_style_or_steer_the_terminal(run: Run, address: s
             "edited or branched away",
         ),
         (["--rewind", "4"], {"rewind": 4}, ""),
-        (["--system", "You are a poet."], {"fragments": [POET]}, "system prompt changed"),
+        (["--system", "You are a poet."], {"instructions": [POET]}, "system prompt changed"),
     ],
 )
 def test_a_dry_run_reports_what_a_change_would_cost(

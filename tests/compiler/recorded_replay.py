@@ -107,9 +107,8 @@ def replay(
         number += 1
         compiled = compiler.compile(
             conversation,
-            system_prompt=system_prompt,
+            instructions=[system_prompt or "", *fragments(number)],
             tools=tools,
-            fragments=fragments(number),
             max_input_tokens=budget,
             retry=not waiting,
         )

@@ -43,7 +43,7 @@ class Talk:
         self.end = SessionProvider(reverts=provider.reverts)
 
     def compile(self, conversation: str = "demo", **how: object) -> Compiled:
-        return self.compiler.compile(conversation, **{"fragments": [IDENTITY], **how})  # pyright: ignore[reportArgumentType]
+        return self.compiler.compile(conversation, **{"instructions": [IDENTITY], **how})  # pyright: ignore[reportArgumentType]
 
     def step(self, reply: cc.Message, conversation: str = "demo", **how: object) -> Compiled:
         compiled = self.compile(conversation, **how)

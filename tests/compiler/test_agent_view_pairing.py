@@ -48,7 +48,7 @@ def test_one_message_with_the_results_of_two_replies_is_parted(provider: cc.Prov
     first = talk.step("done")
     assert not cc.lint(talk.compile().params, format=provider.format)
     assert results_of(first) == [("a", "A"), ("b", "B")]
-    again = talk.compiler.compile("demo", name="coder", system_prompt="Another prompt.", retry=True)
+    again = talk.compiler.compile("demo", name="coder", instructions="Another prompt.", retry=True)
     assert again.manifest.why == "system prompt changed"
     assert results_of(again.params["messages"]) == [("a", "A"), ("b", "B")]
 

@@ -25,7 +25,7 @@ def test_available_is_the_window_less_system_tools_reserve_and_margin() -> None:
     """Guarantee 7.1"""
     compiler = compiler_for(window=10_000, output=2_000)
     compiler.store.append("c", cc.user("Hello."))
-    budget = compiler.compile("c", system_prompt="You are brief.", tools=[LOOK]).budget
+    budget = compiler.compile("c", instructions="You are brief.", tools=[LOOK]).budget
     assert budget.system == compiler.counter.count_system("You are brief.") + compiler.counter.overhead
     sent = compiler.provider.formatter.encode_tools([LOOK, *HISTORY_TOOLS])
     assert budget.tools == compiler.counter.count_tools(sent)
@@ -71,7 +71,7 @@ def test_a_callers_budget_caps_the_whole_input_and_reserves_nothing() -> None:
     for index in range(20):
         append_and_commit(compiler, cc.user(filler_text(150, f"question {index}")), max_input_tokens=2_000)
     compiler.store.append("c", cc.user("And now?"))
-    compiled = compiler.compile("c", system_prompt="You are brief.", tools=[LOOK], max_input_tokens=2_000)
+    compiled = compiler.compile("c", instructions="You are brief.", tools=[LOOK], max_input_tokens=2_000)
     budget = compiled.budget
     assert (budget.limit, budget.reserve, budget.margin) == (2_000, 0, 0)
     assert budget.available == 2_000 - budget.system - budget.tools
@@ -101,7 +101,7 @@ def test_what_alone_does_not_fit_is_refused_with_every_figure_and_nothing_is_sto
     compiler.store.pin("c", 1)
     compiler.store.append("c", of_tokens(compiler, 1_500))
     with pytest.raises(cc.errors.ContextOverflow) as caught:
-        compiler.compile("c", system_prompt="Be brief.", tools=[LOOK])
+        compiler.compile("c", instructions="Be brief.", tools=[LOOK])
     error = caught.value
     pinned, newest = (compiler.counter.count_message(message) for message in compiler.store.load("c"))
     assert (error.window, error.reserve, error.margin) == (2_000, 500, 256)

@@ -23,9 +23,9 @@ def marked(body: JSONObject) -> list[tuple[str, int]]:
     return found
 
 
-def answered(compiler: cc.MessageCompiler, text: str, *, reply: str = "Yes.", system_prompt: str = LONG) -> cc.Compiled:
+def answered(compiler: cc.MessageCompiler, text: str, *, reply: str = "Yes.", instructions: str = LONG) -> cc.Compiled:
     compiler.store.append("c", cc.user(text))
-    compiled = compiler.compile("c", system_prompt=system_prompt)
+    compiled = compiler.compile("c", instructions=instructions)
     compiler.begin(compiled)
     compiler.commit(compiled, cc.assistant(reply))
     return compiled
@@ -65,11 +65,11 @@ def test_nothing_is_marked_below_the_size_from_which_a_provider_caches() -> None
     """Guarantee 10.4: a point on less is of no use, and counts."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     assert compiler.provider.model.cache_minimum == 1_024
-    short = answered(compiler, "Question one.", system_prompt="Be brief.")
+    short = answered(compiler, "Question one.", instructions="Be brief.")
     assert marked(short.params) == []
-    long = answered(compiler, LONG, system_prompt="Be brief.")
+    long = answered(compiler, LONG, instructions="Be brief.")
     assert marked(long.params) == [("messages", 2)]  # neither the head nor the request before is large enough
-    assert marked(answered(compiler, "Go on.", system_prompt="Be brief.").params) == [("messages", 2), ("messages", 4)]
+    assert marked(answered(compiler, "Go on.", instructions="Be brief.").params) == [("messages", 2), ("messages", 4)]
 
 
 def test_no_point_is_on_thinking() -> None:
@@ -77,11 +77,11 @@ def test_no_point_is_on_thinking() -> None:
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     answered(compiler, "Question one.")
     compiler.store.append("c", cc.user("Question two."))
-    compiled = compiler.compile("c", system_prompt=LONG)
+    compiled = compiler.compile("c", instructions=LONG)
     compiler.begin(compiled)
     thought = cc.Reasoning(text="Hm.", signature="sig", provider="anthropic")
     compiler.commit(compiled, cc.assistant(reasoning=thought, finish="pause"))
-    again = compiler.compile("c", system_prompt=LONG)
+    again = compiler.compile("c", instructions=LONG)
     assert again.is_new
     assert again.params["messages"][-1]["content"][-1]["type"] == "thinking"
     assert marked(again.params) == [("system", 0), ("messages", 2)]
@@ -139,7 +139,7 @@ def test_points_that_came_with_an_imported_request_do_not_add_up_to_too_many() -
     texts.append({"role": "user", "content": [{"type": "text", "text": "And now?"}]})
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     compiler.store.extend("c", compiler.provider.formatter.decode_request(texts).messages)
-    compiled = compiler.compile("c", system_prompt=LONG)
+    compiled = compiler.compile("c", instructions=LONG)
     assert len(marked(compiled.params)) <= 4
     assert not cc.lint(compiled.params, format="anthropic")
 
@@ -153,7 +153,7 @@ def test_points_that_the_caller_set_are_counted_too() -> None:
     compiler = cc.MessageCompiler(cc.open_store("memory:"), cc.provider(CLAUDE))
     for index in range(3):
         compiler.store.append("c", cc.user(f"Question {index}."))
-        compiled = compiler.compile("c", system_prompt=LONG, tools=tools, settings=mark)
+        compiled = compiler.compile("c", instructions=LONG, tools=tools, settings=mark)
         assert len(marked(compiled.params)) == 3  # and one for the whole
         compiler.begin(compiled)
         compiler.commit(compiled, cc.assistant("Yes."))

@@ -28,7 +28,7 @@ def test_messages_are_those_of_the_request(name: str) -> None:
     with cc.open_store("memory:") as store:
         fill(store)
         compiler = cc.MessageCompiler(store, cc.provider(name, window=32_000))
-        compiled = compiler.compile("demo", system_prompt="Be brief.", tools=[cc.Tool(name="read file")])
+        compiled = compiler.compile("demo", instructions="Be brief.", tools=[cc.Tool(name="read file")])
 
         before = encode(compiled.params)
         messages = compiled.messages

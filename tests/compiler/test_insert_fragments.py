@@ -34,7 +34,7 @@ class Talk:
     def compile(
         self, *fragments: cc.PromptFragment, tools: Sequence[cc.Tool] = (), dry_run: bool = False
     ) -> cc.Compiled:
-        return self.compiler.compile("demo", fragments=fragments, tools=tools, dry_run=dry_run)
+        return self.compiler.compile("demo", instructions=fragments, tools=tools, dry_run=dry_run)
 
     def step(
         self, *fragments: cc.PromptFragment, reply: str | cc.Message = "ok", session: str | None = None
@@ -106,7 +106,7 @@ def test_an_empty_system_prompt_produces_no_system_message(provider: cc.Provider
     talk = Talk(provider)
     talk.add(cc.user("hi"))
     fragments = [cc.PromptFragment("identity", expected), cc.PromptFragment("state", expected, "dynamic")]
-    compiled = talk.compiler.compile("demo", fragments=fragments, system_prompt=expected)
+    compiled = talk.compiler.compile("demo", instructions=[expected, *fragments])
     assert "system" not in compiled.params
     assert [message["role"] for message in compiled.params["messages"]] == ["user"]
 
@@ -403,7 +403,7 @@ def test_todos_from_the_store_reach_the_model_and_change_with_it() -> None:
     store.append("demo", cc.user("one"))
     store.add_todo("demo", "write tests")
     store.add_todo("demo", "for somebody else", agent="tester")
-    compiled = compiler.compile("demo", fragments=prompt)
+    compiled = compiler.compile("demo", instructions=prompt)
     assert sent_contents(compiled.params["messages"]) == [
         ("user", "one"),
         ("system", "## Todos\n1. [open] write tests"),
@@ -411,7 +411,7 @@ def test_todos_from_the_store_reach_the_model_and_change_with_it() -> None:
     compiler.commit(compiled, asks("a"))
     store.append("demo", cc.tool_result("a", "read", "A"))
     store.set_todo("demo", 1, state="done")
-    compiled = compiler.compile("demo", fragments=prompt)
+    compiled = compiler.compile("demo", instructions=prompt)
     assert sent_contents(compiled.params["messages"])[-1] == (
         "system",
         f"## Todos {NEW}\nNothing is left to do: 1 done.",
@@ -426,7 +426,7 @@ def test_the_response_context_comes_from_the_surroundings() -> None:
     around = cc.prompts.PromptContext(
         responding_to="ann", delegations=(cc.prompts.Delegation(to="tester", task="run it"),)
     )
-    compiled = cc.MessageCompiler(store, CHAT).compile("demo", fragments=prompt, context=around)
+    compiled = cc.MessageCompiler(store, CHAT).compile("demo", instructions=prompt, context=around)
     (block,) = [content for role, content in sent_contents(compiled.params["messages"]) if role == "system"]
     assert "Your response will be sent to @ann." in str(block)
     assert "@tester" in str(block)
@@ -469,7 +469,7 @@ def test_blocks_before_a_branch_stay_and_those_behind_it_go(forked: bool) -> Non
         talk.store.append("other", cc.user("another question"))
     else:
         talk.store.edit("demo", 5, cc.user("another question"))
-    compiled = talk.compiler.compile("other" if forked else "demo", fragments=[state("busy")])
+    compiled = talk.compiler.compile("other" if forked else "demo", instructions=[state("busy")])
     assert compiled.manifest.why == ("forked" if forked else "edited or branched away")
     shown = compiled.params["messages"]
     assert encode(shown[:6]) == encode(last[:6])
@@ -485,7 +485,7 @@ def test_asking_again_after_a_rewind_shows_the_same_as_the_first_time() -> None:
     talk = Talk(BETWEEN, refresh=0)
     last = turns(talk, 3)
     talk.store.rewind("demo", 5)
-    compiled = talk.compiler.compile("demo", fragments=[state("busy")], retry=True)
+    compiled = talk.compiler.compile("demo", instructions=[state("busy")], retry=True)
     assert encode(compiled.params["messages"]) == encode(last)
 
 

@@ -203,7 +203,7 @@ def test_a_channel_of_an_older_version_notices_a_shorter_log(store: cc.Store) ->
 def test_a_turn_after_lost_messages_calls_the_model(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
     """A turn that ends without a request, and with the finish reason of an answer, hides that nothing was asked."""
     endpoint = Scripted(lambda request: says("fine"))
-    executor = cc.AgentExecutor(store, STATELESS, endpoint=endpoint)
+    executor = cc.AgentExecutor(store, STATELESS, endpoint=endpoint, triggers=())
 
     async def turns() -> None:
         for text in ("u0", "u1", "u2"):

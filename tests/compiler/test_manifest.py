@@ -30,7 +30,7 @@ class Desk:
         self.store.extend("demo", log)
 
     def compile(self) -> cc.Compiled:
-        return self.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL])
+        return self.compiler.compile("demo", instructions=FRAGMENTS, tools=[TOOL])
 
     def step(self, reply: cc.Message, usage: cc.Usage | None = None) -> cc.Compiled:
         compiled = self.compile()
@@ -212,7 +212,7 @@ def test_continuing_costs_nothing() -> None:
     """Guarantee 13.2."""
     desk = thinking_desk()
     desk.add(cc.user("question 5"))
-    cost = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True).cost
+    cost = desk.compiler.compile("demo", instructions=FRAGMENTS, tools=[TOOL], dry_run=True).cost
     assert (cost.cached_tokens_lost, cost.signed_reasoning_lost, cost.dollars) == (0, 0, 0.0)
     assert cost.cached_tokens_kept > 0
 
@@ -223,7 +223,7 @@ def test_an_edit_costs_what_comes_after_it() -> None:
     before = desk.store.conversation("demo")
     costs = [
         desk.compiler.compile(
-            "demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, edit=(seq, cc.user("another question"))
+            "demo", instructions=FRAGMENTS, tools=[TOOL], dry_run=True, edit=(seq, cc.user("another question"))
         ).cost
         for seq in (1, 3, 5, 7)
     ]
@@ -239,7 +239,7 @@ def test_an_edit_costs_the_same_as_it_does_when_it_is_made() -> None:
     """Guarantee 13.2: the dry run reports the real cost."""
     desk = thinking_desk()
     edit = (5, cc.user("another question"))
-    compiled = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, edit=edit)
+    compiled = desk.compiler.compile("demo", instructions=FRAGMENTS, tools=[TOOL], dry_run=True, edit=edit)
     desk.store.edit("demo", *edit)
     made = desk.compile()
     assert compiled.cost == made.cost
@@ -250,7 +250,7 @@ def test_an_edit_costs_the_same_as_it_does_when_it_is_made() -> None:
 def test_a_rewind_costs_what_comes_after_it() -> None:
     """Guarantee 13.2."""
     desk = thinking_desk()
-    compiled = desk.compiler.compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True, rewind=5)
+    compiled = desk.compiler.compile("demo", instructions=FRAGMENTS, tools=[TOOL], dry_run=True, rewind=5)
     assert compiled.cost.cached_tokens_lost > 0
     assert compiled.cost.signed_reasoning_lost == 0
     assert [line.seq for line in compiled.manifest.lines if line.seq] == [1, 2, 3, 4, 5]
@@ -261,7 +261,7 @@ def test_a_changed_system_prompt_costs_everything_and_the_reasoning_that_is_boun
     desk = thinking_desk()
     kept = desk.compile().cost.cached_tokens_kept
     longer = [cc.PromptFragment("identity", "You are a tester. " * 500)]
-    cost = desk.compiler.compile("demo", fragments=longer, tools=[TOOL], dry_run=True).cost
+    cost = desk.compiler.compile("demo", instructions=longer, tools=[TOOL], dry_run=True).cost
     assert (cost.cached_tokens_lost, cost.cached_tokens_kept, cost.signed_reasoning_lost) == (kept, 0, 4)
 
 
@@ -271,7 +271,7 @@ def test_a_changed_system_prompt_leaves_reasoning_that_is_bound_to_nothing() -> 
     desk.add(cc.user("hi"))
     desk.step(cc.assistant("hello", reasoning=cc.Reasoning(text="hm", signature="signature", provider="anthropic")))
     other = [cc.PromptFragment("identity", "You are a tester.")]
-    assert desk.compiler.compile("demo", fragments=other, dry_run=True).cost.signed_reasoning_lost == 0
+    assert desk.compiler.compile("demo", instructions=other, dry_run=True).cost.signed_reasoning_lost == 0
 
 
 @pytest.mark.parametrize(
@@ -281,7 +281,9 @@ def test_a_model_change_costs_what_the_old_one_has_cached(other: str, signed: in
     """Guarantee 13.2: and the signed reasoning that the new one's provider cannot take."""
     desk = thinking_desk()
     held = desk.compile().cost.cached_tokens_kept
-    elsewhere = cc.MessageCompiler(desk.store, other).compile("demo", fragments=FRAGMENTS, tools=[TOOL], dry_run=True)
+    elsewhere = cc.MessageCompiler(desk.store, other).compile(
+        "demo", instructions=FRAGMENTS, tools=[TOOL], dry_run=True
+    )
     assert (elsewhere.cost.cached_tokens_lost, elsewhere.cost.cached_tokens_kept) == (held, 0)
     assert elsewhere.cost.signed_reasoning_lost == signed
 
@@ -367,7 +369,7 @@ def test_on_resume_the_account_reports_what_was_sent_and_what_the_session_held()
     fragments = [cc.PromptFragment("identity", "You are a coder."), cc.PromptFragment("state", "busy", "dynamic")]
     for text in ("one", "two"):
         store.append("demo", cc.user(text))
-        compiled = compiler.compile("demo", fragments=fragments)
+        compiled = compiler.compile("demo", instructions=fragments)
         compiler.commit(compiled, cc.assistant(f"answer {text}"), session_id="s1")
     assert compiled.mode == "resume"
     expected = [

@@ -95,7 +95,7 @@ def test_a_changed_request_changes_no_other_request(spec: str) -> None:
     tools = [lookup(id={"type": "integer"})]
     for number in range(3):
         store.append("demo", cc.user(f"question {number}"))
-        compiled = compiler.compile("demo", system_prompt="Be brief.", tools=tools, settings={"metadata": {"a": "b"}})
+        compiled = compiler.compile("demo", instructions="Be brief.", tools=tools, settings={"metadata": {"a": "b"}})
         sent, fields = compiled.body, compiled.session_head
         assert decode(sent) == compiled.params == compiled.copy()
         spoil(compiled.params)

@@ -19,7 +19,7 @@ def test_a_new_epoch_keeps_the_bytes_of_the_latest_media_only() -> None:
     for name in ("one", "two", "three", "four"):
         compiled = append_and_commit(compiler, picture(name))
     assert texts(compiled).count('"type":"image"') == 4
-    compiled = compiler.compile("c", system_prompt="Another prompt.", retry=True)
+    compiled = compiler.compile("c", instructions="Another prompt.", retry=True)
     assert compiled.manifest.why == "system prompt changed"
     assert texts(compiled).count('"type":"image"') == 2
     shown = [line for line in compiled.manifest.lines if line.role == "user"]
@@ -32,7 +32,7 @@ def test_how_many_media_a_new_epoch_keeps_is_a_setting(keep: int) -> None:
     compiler = compiler_for(window=40_000, options={"keep_media": keep})
     for name in ("one", "two", "three", "four"):
         append_and_commit(compiler, picture(name))
-    compiled = compiler.compile("c", system_prompt="Another prompt.", retry=True)
+    compiled = compiler.compile("c", instructions="Another prompt.", retry=True)
     assert texts(compiled).count('"type":"image"') == keep
 
 

@@ -166,10 +166,10 @@ def test_channels_of_an_older_schema_continue_where_they_were(opened: cc.Store, 
     )
     fragments = [cc.PromptFragment("identity", "You are a gardener.")]
     opened.append("fork", cc.user("And in winter?"))
-    chat = compiler(opened, golden, "claude").compile("fork", fragments=fragments, tools=[tool])
+    chat = compiler(opened, golden, "claude").compile("fork", instructions=fragments, tools=[tool])
     assert chat.manifest.why in ("", EpochReason.NEW_ENCODER)
     assert golden.summaries[0] in chat.params["messages"][0]["content"][0]["text"]
-    kept = compiler(opened, golden, "keeper").compile("fork", fragments=fragments, tools=[tool], directory="/shed")
+    kept = compiler(opened, golden, "keeper").compile("fork", instructions=fragments, tools=[tool], directory="/shed")
     assert (kept.mode, kept.session_id, kept.revert_to, kept.manifest.why) == ("resume", "session-2", "c1", "")
 
 

@@ -20,8 +20,7 @@ def run(store: cc.Store, compiler: cc.MessageCompiler, steps: int) -> list[bytes
             store.append("demo", cc.user(f"question {number} " + "word " * 60))
         compiled = compiler.compile(
             "demo",
-            system_prompt="You are careful. " * 200,
-            fragments=[cc.PromptFragment("state", f"{number // 2} done", "dynamic")],
+            instructions=["You are careful. " * 200, cc.PromptFragment("state", f"{number // 2} done", "dynamic")],
             tools=[READ],
         )
         sent.append(compiled.body)
@@ -55,14 +54,14 @@ def test_a_forks_requests_are_built_again_though_they_stand_on_its_parents_rows(
     sent: list[bytes] = []
     for text in ("and here?", "and then?"):
         store.append("other", cc.user(text))
-        compiled = compiler.compile("other", system_prompt="You are careful. " * 200, tools=[READ])
+        compiled = compiler.compile("other", instructions="You are careful. " * 200, tools=[READ])
         sent.append(compiled.body)
         with compiler.attempt(compiled) as attempt:
             attempt.commit(cc.assistant("yes"))
     get_channel_cache(store).clear()
     assert [compiler.rebuild("other", number) for number in (1, 2)] == sent
     manifest = compiler.explain("other", 2)
-    assert (manifest.why, [fragment.id for fragment in manifest.fragments]) == ("", ["system_prompt"])
+    assert (manifest.why, [fragment.id for fragment in manifest.fragments]) == ("", ["instructions"])
     assert [line.seq for line in manifest.lines if line.kind == "message"] == list(range(1, 10))
 
 
@@ -170,7 +169,7 @@ def test_a_result_that_was_left_out_can_be_fetched(store: cc.Store) -> None:
 
 def step(store: cc.Store, compiler: cc.MessageCompiler, text: str) -> None:
     store.append("demo", cc.user(text))
-    compiled = compiler.compile("demo", system_prompt="You are a coder.")
+    compiled = compiler.compile("demo", instructions="You are a coder.")
     with compiler.attempt(compiled) as attempt:
         attempt.commit(cc.assistant("ok"))
 

@@ -62,7 +62,7 @@ class Life(ConsistencyOracle):
             "directory": self.directory,
             "run": self.runs[self.agent],
             "tools": TOOLS,
-            "fragments": [
+            "instructions": [
                 cc.PromptFragment("identity", f"You are {self.agent}, version {static}." if static else ""),
                 cc.PromptFragment("todos", self.dynamic, lifecycle="dynamic"),
             ],
@@ -71,7 +71,9 @@ class Life(ConsistencyOracle):
     def compact(self, chance: random.Random) -> None:
         """What is old is summed up."""
         with suppress(cc.errors.ContextOverflow):
-            done = self.compilers[self.provider].compact(self.current, sum_up, **self.asked())
+            asked = self.asked()
+            fragments = asked.pop("instructions")
+            done = self.compilers[self.provider].compact(self.current, sum_up, system_prompt=fragments, **asked)  # pyright: ignore[reportArgumentType]
             self.tell("compacted", None if done is None else done.upto)
 
     def look(self, chance: random.Random) -> None:

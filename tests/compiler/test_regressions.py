@@ -284,7 +284,7 @@ def test_the_google_sdk_gets_its_own_arguments() -> None:
     store = cc.open_store("memory:")
     store.append("demo", cc.user("hi"))
     compiler = cc.MessageCompiler(store, "gemini:gemini-3-pro-preview")
-    compiled = compiler.compile("demo", system_prompt="Be brief.", tools=[READ], max_output_tokens=100)
+    compiled = compiler.compile("demo", instructions="Be brief.", tools=[READ], max_output_tokens=100)
     arguments = compiled.arguments
     assert list(arguments) == ["model", "contents", "config"]
     config = GenerateContentConfig.model_validate(arguments["config"]).model_dump(exclude_none=True)

@@ -24,7 +24,7 @@ def compiler_for(provider: str, *, window: int | None = None, output: int | None
 
 def answered(compiler: cc.MessageCompiler, text: str, reply: str = "Yes.", session: str | None = None) -> cc.Compiled:
     compiler.store.append("c", cc.user(text))
-    compiled = compiler.compile("c", system_prompt="Be brief.")
+    compiled = compiler.compile("c", instructions="Be brief.")
     compiler.begin(compiled)
     compiler.commit(compiled, cc.assistant(reply), session_id=session)
     return compiled
@@ -80,12 +80,12 @@ def test_an_expired_session_gets_the_whole_conversation_and_a_new_name() -> None
     for index in range(4):
         answered(compiler, f"Question {index}.", f"Answer {index}.", session=f"resp_{index}")
     compiler.store.append("c", cc.user("And now?"))
-    refused = compiler.compile("c", system_prompt="Be brief.")
+    refused = compiler.compile("c", instructions="Be brief.")
     assert refused.session_id == "resp_3"
     compiler.begin(refused)
     compiler.abort(refused, "previous_response_not_found")
     cc.SessionManager(compiler.store).invalidate(refused.channel, "the response id has expired")
-    compiled = compiler.compile("c", system_prompt="Be brief.")
+    compiled = compiler.compile("c", instructions="Be brief.")
     assert (compiled.mode, compiled.session_id) == ("full", None)
     assert compiled.manifest.why == "the response id has expired"
     assert "previous_response_id" not in compiled.params
@@ -163,7 +163,7 @@ def test_a_clock_among_the_dynamic_fragments_leaves_the_prefix_alone() -> None:
     for index in range(5):
         compiler.store.append("c", cc.user(f"Question {index}."))
         clock = cc.PromptFragment("clock", f"It is 12:0{index}.", lifecycle="dynamic")
-        compiled = compiler.compile("c", system_prompt="Be brief.", fragments=[clock])
+        compiled = compiler.compile("c", instructions=["Be brief.", clock])
         now = blocks(compiled.params)
         assert begins_with(now, before)
         assert (compiled.manifest.why == "") == bool(index)
@@ -178,7 +178,7 @@ def test_a_clock_in_the_system_prompt_is_announced_every_time() -> None:
     compiler = compiler_for(CLAUDE)
     for index in range(3):
         compiler.store.append("c", cc.user(f"Question {index}."))
-        compiled = compiler.compile("c", system_prompt=f"It is 12:0{index}.")
+        compiled = compiler.compile("c", instructions=f"It is 12:0{index}.")
         assert compiled.manifest.why == ("system prompt changed" if index else "first request")
         assert (compiled.cost.cached_tokens_lost > 0) == bool(index)
         compiler.begin(compiled)
@@ -191,7 +191,7 @@ def test_tools_given_in_another_order_are_sent_in_the_old_one() -> None:
     before: list[bytes] = []
     for index, tools in enumerate([[LOOK, WRITE], [WRITE, LOOK], [LOOK, WRITE]]):
         compiler.store.append("c", cc.user(f"Question {index}."))
-        compiled = compiler.compile("c", system_prompt="Be brief.", tools=tools)
+        compiled = compiler.compile("c", instructions="Be brief.", tools=tools)
         assert [tool["name"] for tool in compiled.params["tools"]][:3] == ["look", "write", "fetch_result"]
         assert begins_with(blocks(compiled.params), before)
         assert (compiled.manifest.why == "") == bool(index)

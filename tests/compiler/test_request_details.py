@@ -77,7 +77,7 @@ def commit_turns(store: cc.Store, turns: int) -> cc.MessageCompiler:
     compiler = cc.MessageCompiler(store, CHAT)
     for number in range(turns):
         store.append("demo", cc.user(f"question {number}"))
-        compiler.commit(compiler.compile("demo", fragments=FRAGMENTS), cc.assistant(f"answer {number}"))
+        compiler.commit(compiler.compile("demo", instructions=FRAGMENTS), cc.assistant(f"answer {number}"))
     return compiler
 
 
@@ -110,7 +110,7 @@ def test_before_and_after_a_commit_the_same_is_reported(store: cc.Store) -> None
         else:
             store.append("demo", cc.user("more"))
         fragments = FRAGMENTS[:1] if change != "prompt" else (cc.PromptFragment("identity", "You are a poet."),)
-        compiled = compiler.compile("demo", fragments=fragments)
+        compiled = compiler.compile("demo", instructions=fragments)
         ahead, broke = preview_request_details(store, compiled), preview_break(store, compiled)
         compiler.commit(compiled, cc.assistant("done"))
         sent = load_request_details(store, channel)
@@ -128,7 +128,7 @@ def test_a_fork_shares_what_its_parent_was_shown(store: cc.Store) -> None:
     store.fork("demo", "earlier", at=3)
     for name in ("copy", "earlier"):
         store.append(name, cc.user("go on"))
-        compiler.commit(compiler.compile(name, fragments=FRAGMENTS), cc.assistant("done"))
+        compiler.commit(compiler.compile(name, instructions=FRAGMENTS), cc.assistant("done"))
     copy, earlier = (load_request_details(store, compiler.channel(name)) for name in ("copy", "earlier"))
     assert copy.shared > 0
     assert copy.record.why == ""

@@ -84,7 +84,7 @@ def test_an_sdk_sends_the_bytes_as_they_are_and_reads_the_reply(
     store = cc.open_store("memory:")
     store.append("demo", cc.user("hi"))
     compiler = cc.MessageCompiler(store, model)
-    compiled = compiler.compile("demo", system_prompt="Be brief.")
+    compiled = compiler.compile("demo", instructions="Be brief.")
     seen: list[httpx2.Request] = []
     names = {
         name: client(answering(reply, seen)),

@@ -92,9 +92,9 @@ def test_dynamic_text_is_marked_on_resume(talk: Talk) -> None:
     """Guarantee 9.4: where a session has no system channel, so that it answers the user and not the context."""
     todos = cc.PromptFragment("todos", "1. write tests", lifecycle="dynamic")
     talk.store.append("demo", cc.user("Hello."))
-    talk.step(cc.assistant("Good day."), fragments=[IDENTITY, todos])
+    talk.step(cc.assistant("Good day."), instructions=[IDENTITY, todos])
     talk.store.append("demo", cc.user("What is left?"))
-    compiled = talk.compile(fragments=[IDENTITY, todos])
+    compiled = talk.compile(instructions=[IDENTITY, todos])
     assert sent_texts(compiled) == ["user: What is left?", "user: [System Context]: ## Todos\n1. write tests"]
     assert len(compiled.params["messages"]) == 1
 
@@ -108,9 +108,9 @@ def test_dynamic_text_is_a_system_message_where_the_session_takes_one(store: cc.
     talk = Talk(store, provider)
     todos = cc.PromptFragment("todos", "1. write tests", lifecycle="dynamic")
     store.append("demo", cc.user("Hello."))
-    talk.step(cc.assistant("Good day."), fragments=[IDENTITY, todos])
+    talk.step(cc.assistant("Good day."), instructions=[IDENTITY, todos])
     store.append("demo", cc.user("What is left?"))
-    compiled = talk.compile(fragments=[IDENTITY, todos])
+    compiled = talk.compile(instructions=[IDENTITY, todos])
     sent: list[JSONObject] = compiled.params["input"]
     assert [message["role"] for message in sent] in (["user", "developer"], ["user", "system"])
     assert compiled.params["instructions"] == "You are a coder."
@@ -123,23 +123,23 @@ def test_changed_instructions_are_an_update_in_a_session_that_keeps_its_own(talk
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
     talk.store.append("demo", cc.user("Sing."))
-    compiled = talk.step(cc.assistant("La."), fragments=[poet])
+    compiled = talk.step(cc.assistant("La."), instructions=[poet])
     assert compiled.mode == "resume"
     assert sent_texts(compiled)[0] == "user: Sing."
     assert sent_texts(compiled)[1].startswith("user: [System Context]: The instructions you were given")
     assert sent_texts(compiled)[1].endswith("You are a poet.")
     talk.store.append("demo", cc.user("More."))
-    assert sent_texts(talk.compile(fragments=[poet])) == ["user: More."]
+    assert sent_texts(talk.compile(instructions=[poet])) == ["user: More."]
 
 
 def test_instructions_that_come_late_or_go_are_updates_too(talk: Talk) -> None:
     """Guarantee 9.3: a session that began without instructions is updated, and one whose instructions end."""
     talk.store.append("demo", cc.user("Hello."))
-    talk.step(cc.assistant("Good day."), fragments=[])
+    talk.step(cc.assistant("Good day."), instructions=[])
     talk.store.append("demo", cc.user("Code."))
-    assert sent_texts(talk.step(cc.assistant("Yes."), fragments=[IDENTITY]))[-1].endswith("You are a coder.")
+    assert sent_texts(talk.step(cc.assistant("Yes."), instructions=[IDENTITY]))[-1].endswith("You are a coder.")
     talk.store.append("demo", cc.user("Rest."))
-    assert sent_texts(talk.compile(fragments=[]))[-1].endswith("no longer hold.")
+    assert sent_texts(talk.compile(instructions=[]))[-1].endswith("no longer hold.")
 
 
 def test_a_new_session_reports_the_new_instructions_once(talk: Talk) -> None:
@@ -148,10 +148,10 @@ def test_a_new_session_reports_the_new_instructions_once(talk: Talk) -> None:
     talk.store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
     talk.store.append("demo", cc.user("Sing."))
-    compiled = talk.step(cc.assistant("La."), fragments=[poet])
+    compiled = talk.step(cc.assistant("La."), instructions=[poet])
     cc.SessionManager(talk.store).invalidate(compiled.channel, "expired")
     talk.store.append("demo", cc.user("More."))
-    fresh = talk.compile(fragments=[poet])
+    fresh = talk.compile(instructions=[poet])
     assert (fresh.mode, fresh.manifest.why) == ("full", "expired")
     assert sent_texts(fresh) == ["user: Hello.", "assistant: Good day.", "user: Sing.", "assistant: La.", "user: More."]
     assert fresh.params["system"] == [{"type": "text", "text": "You are a poet."}]
@@ -163,7 +163,7 @@ def test_changed_instructions_are_a_new_session_on_request_of_the_caller(store: 
     store.append("demo", cc.user("Hello."))
     talk.step(cc.assistant("Good day."))
     store.append("demo", cc.user("Sing."))
-    compiled = talk.compile(fragments=[cc.PromptFragment("identity", "You are a poet.")])
+    compiled = talk.compile(instructions=[cc.PromptFragment("identity", "You are a poet.")])
     assert (compiled.mode, compiled.session_id, compiled.manifest.why) == ("full", None, "system prompt changed")
 
 
@@ -212,14 +212,14 @@ def test_a_fork_inherits_what_was_shown(store: cc.Store) -> None:
     """Guarantee 9.9a: its first request begins, to the byte, with the last of its parent."""
     compiler = cc.MessageCompiler(store, plain())
     store.append("demo", cc.user("Question 1."))
-    compiler.commit(compiler.compile("demo", fragments=[IDENTITY]), cc.assistant("Answer 1."))
+    compiler.commit(compiler.compile("demo", instructions=[IDENTITY]), cc.assistant("Answer 1."))
     store.append("demo", cc.user("Question 2."))
-    last = compiler.compile("demo", fragments=[IDENTITY])
+    last = compiler.compile("demo", instructions=[IDENTITY])
     compiler.commit(last, cc.assistant("Answer 2."))
     store.fork("demo", "branch")
     store.append("branch", cc.user("Another way?"))
     get_channel_cache(store).clear()
-    compiled = compiler.compile("branch", fragments=[IDENTITY])
+    compiled = compiler.compile("branch", instructions=[IDENTITY])
     assert compiled.manifest.why == ""
     before, after = blocks(last.params["messages"]), blocks(compiled.params["messages"])
     assert after[: len(before)] == before

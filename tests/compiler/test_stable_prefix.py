@@ -83,7 +83,7 @@ def test_consecutive_requests_share_their_prefix_except_where_an_epoch_is_announ
         if account.requests % FORGETS == 0:
             get_channel_cache(store).clear()
             cold = compiler.compile(
-                "long", system_prompt=long.system_prompt, tools=long.tools, fragments=todos(account.requests)
+                "long", instructions=[long.system_prompt, *todos(account.requests)], tools=long.tools
             )
             assert cold.body == compiled.body, f"request {account.requests} is another after a cold start"
     assert account.reasons == {"over budget"}

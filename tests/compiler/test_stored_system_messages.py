@@ -33,7 +33,7 @@ def texts(compiled: Compiled) -> list[str]:
 def test_a_system_message_at_the_start_stands_behind_the_instructions(spec: str) -> None:
     """Guarantees 10.3, 11.6. A retrieved text is not to be read before, or as, what the developer wrote."""
     store = begun(cc.system("RETRIEVED"), cc.user("hi"))
-    compiled = cc.MessageCompiler(store, spec).compile("demo", system_prompt="INSTRUCTIONS")
+    compiled = cc.MessageCompiler(store, spec).compile("demo", instructions="INSTRUCTIONS")
     assert compiled.system_prompt == "INSTRUCTIONS"
     assert "RETRIEVED" in "".join(texts(compiled)).partition("hi")[0], "in its place"
     body = compiled.body.decode()
@@ -59,7 +59,7 @@ def test_it_is_trimmed_like_other_messages_unless_pinned(pinned: bool) -> None:
     reasons: set[str] = set()
     for number in range(20):
         store.append("demo", cc.user(f"u{number} " + "word " * 60))
-        compiled = compiler.compile("demo", system_prompt="INSTRUCTIONS")
+        compiled = compiler.compile("demo", instructions="INSTRUCTIONS")
         reasons.add(compiled.manifest.why)
         compiler.commit(compiled, cc.assistant(f"a{number} " + "word " * 60))
     assert "over budget" in reasons
@@ -74,7 +74,7 @@ def test_instructions_that_come_later_start_one_epoch_with_a_reason(spec: str) -
     why: list[str] = []
     for number, prompt in enumerate((None, None, "INSTRUCTIONS", "INSTRUCTIONS", None, None)):
         store.append("demo", cc.user(f"u{number}"))
-        compiled = compiler.compile("demo", system_prompt=prompt)
+        compiled = compiler.compile("demo", instructions=prompt)
         assert (compiled.mode == "resume") == (compiler.provider.session_resumption and not compiled.manifest.why)
         compiler.commit(compiled, cc.assistant(f"a{number}"), session_id="s")
         why.append(compiled.manifest.why)

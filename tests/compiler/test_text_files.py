@@ -127,7 +127,7 @@ def test_text_files_stay_in_a_new_epoch() -> None:
     assert b"image" in first.compile("c").body
     first.commit(first.compile("c"), cc.assistant("Seen."))
     store.append("c", cc.user("And now?"))
-    body = first.compile("c", system_prompt="New.").body
+    body = first.compile("c", instructions="New.").body
     assert b"print(1)" in body
     assert b"[image: image/png, 4 bytes; not shown]" in body
 

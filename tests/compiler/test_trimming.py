@@ -96,7 +96,7 @@ def test_the_line_about_left_out_steps_outlives_an_epoch_of_another_cause() -> N
     for number in range(1, 14):
         step(compiler, number, filler_text(200, f"result {number}"))
     assert texts(compiler.compile("c", tools=[LOOK])).count(STEPS_LEFT_OUT_TEXT) == 1
-    other = compiler.compile("c", tools=[LOOK], system_prompt="Be quick.")
+    other = compiler.compile("c", tools=[LOOK], instructions="Be quick.")
     assert other.manifest.why == "system prompt changed"
     assert texts(other).count(STEPS_LEFT_OUT_TEXT) == 1
 
@@ -109,7 +109,7 @@ def test_the_latest_dynamic_block_stays_where_the_steps_around_it_go() -> None:
     for number in range(1, 25):
         todo = "Todo: read." if number < 4 else "Todo: write."
         fragments = [cc.PromptFragment("todos", todo, lifecycle="dynamic")]
-        compiled = compiler.compile("c", tools=[LOOK], fragments=fragments)
+        compiled = compiler.compile("c", tools=[LOOK], instructions=fragments)
         cuts += compiled.manifest.why == "over budget"
         assert texts(compiled).count(todo) == 1
         assert not cuts or "Todo: read." not in texts(compiled)

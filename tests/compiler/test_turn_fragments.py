@@ -36,7 +36,7 @@ class Conversation:
     def compile(self, *messages: cc.Message, model: str | None = None, **arguments: Any) -> cc.Compiled:
         self.store.extend("c", messages)
         compiler = self.compiler if model is None else cc.MessageCompiler(self.store, model, fetch=False)
-        given: dict[str, Any] = {"fragments": self.fragments, "tools": [LOOK], **arguments}
+        given: dict[str, Any] = {"instructions": self.fragments, "tools": [LOOK], **arguments}
         return compiler.compile("c", **given)
 
     def step(self, *messages: cc.Message, reply: cc.Message | None = None, session: str | None = None) -> cc.Compiled:
@@ -271,7 +271,7 @@ def test_a_fork_keeps_it() -> None:
     talk.turn("Bread?")
     talk.store.fork("c", "fork")
     talk.store.append("fork", cc.user("Milk?"))
-    forked = talk.compiler.compile("fork", fragments=talk.fragments, tools=[LOOK])
+    forked = talk.compiler.compile("fork", instructions=talk.fragments, tools=[LOOK])
     assert texts(forked) == ["## Passages\n1 found for Bread?", "## Passages\n2 found for Milk?"]
 
 
@@ -287,13 +287,12 @@ def test_an_async_renderer_is_refused_by_compile_with_a_way_that_works() -> None
     talk.store.append("c", cc.user("Bread?"))
     for fragments in (builder, builder.fragments):
         with pytest.raises(InvalidInput, match=r"'passages': its renderer is async .*render_async\(context\)"):
-            talk.compile(fragments=fragments)
+            talk.compile(instructions=fragments)
     context = talk.compiler.prompt_context("c")
     prompt = asyncio.run(builder.render_async(context))
     assert (prompt.static_text, prompt.turn_text) == ("One.", "## Passages\nfound for Bread?")
-    compiled = talk.compile(fragments=prompt)
+    compiled = talk.compile(instructions=prompt)
     assert texts(compiled) == ["## Passages\nfound for Bread?"]
-    assert texts(talk.compile(fragments=prompt, system_prompt="Two.")) == texts(compiled)
 
 
 @pytest.mark.parametrize("failing", [True, False])

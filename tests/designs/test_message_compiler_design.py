@@ -40,7 +40,7 @@ class Desk:
         self.store.extend("demo", log)
 
     def compile(self, *, directory: str = "/home/project") -> cc.Compiled:
-        return self.compiler.compile("demo", fragments=self.fragments, directory=directory)
+        return self.compiler.compile("demo", instructions=self.fragments, directory=directory)
 
     def answer(self, compiled: cc.Compiled, *produced: cc.Message, session: str | None = "s1") -> None:
         with self.compiler.attempt(compiled) as attempt:
@@ -164,7 +164,7 @@ def test_every_turn_has_its_own_copy_of_dynamic_prompts_on_request() -> None:
         compiler = cc.MessageCompiler(store, STATELESS, refresh=refresh)
         for number in range(3):
             store.append("demo", cc.user(f"question {number}"))
-            compiled = compiler.compile("demo", fragments=FRAGMENTS)
+            compiled = compiler.compile("demo", instructions=FRAGMENTS)
             counts.setdefault(refresh, []).append(compiled.body.count(b"add tests"))
             with compiler.attempt(compiled) as attempt:
                 attempt.commit(cc.assistant(f"answer {number}"))

@@ -24,7 +24,7 @@ def compiled(
 ) -> cc.Compiled:
     store = cc.open_store("memory:")
     store.extend("demo", log)
-    return cc.MessageCompiler(store, provider, **options).compile("demo", system_prompt=prompt)
+    return cc.MessageCompiler(store, provider, **options).compile("demo", instructions=prompt)
 
 
 def sent_messages(request: cc.Compiled) -> list[SentMessage]:
@@ -117,7 +117,7 @@ def test_the_new_user_message_stays_where_a_dynamic_block_follows_it() -> None:
     store = cc.open_store("memory:")
     store.extend("demo", long_talk(8))
     block = cc.PromptFragment("state", "busy " * 150, "dynamic")
-    request = cc.MessageCompiler(store, SMALL, policy="sliding_window").compile("demo", fragments=[block])
+    request = cc.MessageCompiler(store, SMALL, policy="sliding_window").compile("demo", instructions=[block])
     assert [role for role, _ in sent_messages(request)][-2:] == ["user", "system"]
     assert sent_messages(request)[-2] == ("user", "the new message")
 

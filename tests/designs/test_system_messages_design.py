@@ -59,7 +59,7 @@ def agent(store: cc.Store, project: Project) -> cc.AgentExecutor:
         small(),
         tools=[read_file],
         triggers=[*cc.default_triggers(), memory_trigger()],
-        system_prompt="You read code.",
+        instructions="You read code.",
         summarize=None,
         endpoint=project,
         resources=project.resources,
@@ -193,7 +193,7 @@ def test_a_turn_may_end_after_steps_that_changed_nothing() -> None:
     ]
     store, model = cc.open_store("memory:"), Scripted(*script)
     executor = cc.AgentExecutor(
-        store, small(), tools=[read_file, write_file], endpoint=model, should_continue=has_writes
+        store, small(), tools=[read_file, write_file], endpoint=model, should_continue=has_writes, triggers=()
     )
 
     run_turn(executor)
@@ -233,7 +233,7 @@ def test_the_documents_hook_can_be_written_with_ours() -> None:
     script = [says(call(1, "read_file", path="a.py")), says("Done.")]
     store, model = cc.open_store("memory:"), Scripted(*script)
     executor = cc.AgentExecutor(
-        store, small(), tools=[read_file], endpoint=model, on_prepare_messages=on_prepare_messages
+        store, small(), tools=[read_file], endpoint=model, on_prepare_messages=on_prepare_messages, triggers=()
     )
 
     run_turn(executor)

@@ -41,7 +41,7 @@ class Shop:
             tools=self.tools(),
             endpoint=Scripted(*script),
             approve=cc.executor.Suspend() if approve is None else approve,  # pyright: ignore[reportArgumentType]
-            **options,  # pyright: ignore[reportArgumentType]
+            **{"triggers": (), **options},  # pyright: ignore[reportArgumentType]
         )
 
     def run(self, agent: cc.AgentExecutor, given: str | None = "Pay 5 and 7.") -> cc.TurnResult:

@@ -63,5 +63,5 @@ class Program(Endpoint):
 
 def agent(store: cc.Store, script: Script, **options: object) -> tuple[cc.AgentExecutor, Program]:
     provider, program = cc.provider("codex:gpt-5.4"), Program(script)
-    made = cc.AgentExecutor(store, provider, endpoint=program, **options)  # pyright: ignore[reportArgumentType]
+    made = cc.AgentExecutor(store, provider, endpoint=program, **{"triggers": (), **options})  # pyright: ignore[reportArgumentType]
     return made, program

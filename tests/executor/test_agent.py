@@ -66,7 +66,7 @@ def test_a_sliding_window_leaves_out_old_messages_without_asking_for_a_summary()
     """Guarantee 7.4: the same option for agents, executors and compilers."""
     provider = Scripted(*[says(f"answer {number} " + "word " * 20, input=300) for number in range(6)])
     small = cc.provider("anthropic:claude-sonnet-4-5", window=600, output=400)
-    agent = cc.Agent(small, endpoint=provider, policy="sliding_window", triggers=())
+    agent = cc.Agent(small, endpoint=provider, compiler=cc.CompilerOptions(policy="sliding_window"), triggers=())
 
     for number in range(6):
         agent.run_sync(f"question {number}", conversation="demo")
@@ -378,5 +378,5 @@ def test_a_tool_with_the_name_of_one_that_reads_the_history_is_refused() -> None
 
     with pytest.raises(InvalidSetting, match="Two tools are named fetch_result"):
         cc.Agent(SONNET, tools=[fetch_result])
-    agent = cc.Agent(SONNET, tools=[fetch_result], fetch=False)
+    agent = cc.Agent(SONNET, tools=[fetch_result], compiler=cc.CompilerOptions(fetch=False))
     assert list(agent.executor.tools) == ["fetch_result"]

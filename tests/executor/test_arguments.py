@@ -9,7 +9,7 @@ from typing import get_type_hints
 import pytest
 
 import contextc as cc
-from contextc.compiler.draft import CompilerOptions
+from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent, TextDelta, TurnFinish
 from contextc.executor.agent_config import AgentConfig, AgentOptions
@@ -19,7 +19,7 @@ from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, k
 
 
 def executor(store: cc.Store, *lines: Say, **options: object) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*lines or [says("well")]), **options)  # pyright: ignore[reportArgumentType]
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*lines or [says("well")]), **{"triggers": (), **options})  # pyright: ignore[reportArgumentType]
 
 
 def given(store: cc.Store, what: object) -> list[str]:
@@ -135,12 +135,15 @@ WRONG: list[tuple[dict[str, object], str]] = [
     ({"resources": one}, r"resources\(\)"),
     ({"lease_seconds": 0}, "lease_seconds must be .*, got 0"),
     ({"lease_seconds": math.nan}, "lease_seconds must be .*, got nan"),
-    ({"system_prompt": 5}, "system_prompt must be a string, got int"),
+    ({"instructions": 5}, "instructions must be a text, a prompt fragment, a function, or a list of them, got int"),
     ({"settings": [1]}, "settings must be a dict, got list"),
     ({"max_input_tokens": "much"}, "max_input_tokens must be .*, got 'much'"),
     ({"name": ""}, "agent name must be .* got ''"),
-    ({"bogus": 1}, "no option 'bogus'. Its options are tools, triggers, .*; its compiler's options are strategy, high"),
-    ({"high": 7}, "low=0.7, high=7"),
+    ({"bogus": 1}, "no option 'bogus'. Its options are tools, instructions, name, triggers, .*, compiler"),
+    ({"high": 0.9}, r"no option 'high'. It is one of the compiler's: pass compiler=cc.CompilerOptions\(high=…\)"),
+    ({"system_prompt": "x"}, "no option 'system_prompt'. Pass instructions=… instead"),
+    ({"compiler": {"high": 0.9}}, "compiler must be a cc.CompilerOptions, got dict"),
+    ({"compiler": cc.CompilerOptions(high=7)}, "low=0.7, high=7"),
 ]
 RIGHT: list[dict[str, object]] = [
     {"tools": add},
@@ -152,7 +155,7 @@ RIGHT: list[dict[str, object]] = [
     {"approve": several},
     {"summarize": None},
     {"should_continue": several},
-    {"strategy": "oldest"},
+    {"compiler": cc.CompilerOptions(strategy="oldest")},
 ]
 
 
@@ -162,7 +165,7 @@ def test_an_option_that_cannot_work_is_refused_when_the_executor_is_made(
 ) -> None:
     """Guarantee 15.1: and not in the middle of a turn."""
     with pytest.raises(InvalidInput, match=said):
-        cc.AgentExecutor(store, SONNET, **options)  # pyright: ignore[reportArgumentType]
+        cc.AgentExecutor(store, SONNET, **{"triggers": (), **options})  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("options", RIGHT, ids=without_addresses)
@@ -389,7 +392,7 @@ def test_input_that_cannot_fit_does_not_block_what_comes_after_it(store: cc.Stor
     so.
     """
     scripted = Scripted(says("hello"))
-    agent = cc.AgentExecutor(store, cc.provider(SONNET, window=4_000, output=500), endpoint=scripted)
+    agent = cc.AgentExecutor(store, cc.provider(SONNET, window=4_000, output=500), endpoint=scripted, triggers=())
 
     async def asked(text: str) -> cc.TurnResult:
         return await agent.start("demo", text).wait()
@@ -405,12 +408,10 @@ def test_input_that_cannot_fit_does_not_block_what_comes_after_it(store: cc.Stor
 
 
 def test_an_option_is_declared_with_one_type() -> None:
-    """Editors complete options from `AgentOptions`. A turn reads them from `AgentConfig`, a compiler from its own."""
-    declared, used = get_type_hints(AgentOptions), get_type_hints(CompilerOptions)
-    fields = dict(inspect.get_annotations(AgentConfig))
-    assert list(declared) == [*CompilerOptions.__struct_fields__, *[name for name in declared if name not in used]]
-    assert [name for name in used if declared[name] != used[name]] == ["policy"]  # callers may write "default"
-    own = [name for name in AgentOptions.__annotations__ if name not in used]
+    """Editors complete the options that are declared. A turn reads them from `AgentConfig`."""
+    declared, fields = get_type_hints(AgentOptions), dict(inspect.get_annotations(AgentConfig))
+    assert get_type_hints(CompilerOptionArguments) == get_type_hints(CompilerOptions)
+    own = list(AgentOptions.__annotations__)
     assert [name for name in own if name not in fields] == [
         "settings",
         "max_output_tokens",
@@ -419,4 +420,5 @@ def test_an_option_is_declared_with_one_type() -> None:
     assert [name for name in own if name in fields and str(declared[name]) != str(fields[name])] == [
         "directory",  # None is the default of these two
         "limits",
+        "compiler",  # the options of a compiler, and the compiler
     ]

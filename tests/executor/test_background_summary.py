@@ -61,7 +61,7 @@ def note(n: int) -> str:
 
 def agent(store: cc.Store, line: Endpoint, at: float | None = 0.75, run: str | None = None) -> cc.AgentExecutor:
     provider = cc.provider(SONNET, window=12_000, output=2_000)
-    return cc.AgentExecutor(store, provider, tools=[note], endpoint=line, summarize_at=at, run=run)
+    return cc.AgentExecutor(store, provider, tools=[note], endpoint=line, summarize_at=at, run=run, triggers=())
 
 
 def count_summaries(store: cc.Store) -> int:
@@ -237,13 +237,15 @@ async def test_a_summary_that_ends_while_another_process_runs_its_turn_is_counte
         await asks.config.background.wait("demo")
         return says("Done.", input=0, output=1)
 
-    asks = cc.AgentExecutor(store, provider, tools=tools, endpoint=line, approve=suspend)
+    asks = cc.AgentExecutor(store, provider, tools=tools, endpoint=line, approve=suspend, triggers=())
 
     await played(agent(store, Writer(full - 3), None), "demo", "write")
     assert (await asks.start("demo", "go on").wait()).finish == "waiting"
     store.answer_approval(store.approvals("demo")[0].id, True)
     resumed = Scripted(answer)
-    resumes = cc.AgentExecutor(store, provider, tools=tools, endpoint=resumed, approve=suspend, summarize_at=None)
+    resumes = cc.AgentExecutor(
+        store, provider, tools=tools, endpoint=resumed, approve=suspend, summarize_at=None, triggers=()
+    )
     assert (await resumes.resume("demo").wait()).finish == "stop"
     turn = store.turns("demo")[-1]
     assert turn.usage is not None

@@ -83,7 +83,7 @@ def test_a_session_begins_after_the_gap_that_is_set(
 @pytest.mark.parametrize("gap", [0, -1, True, "1h", float("inf")])
 def test_an_invalid_session_gap_is_refused(store: cc.Store, gap: object) -> None:
     with pytest.raises(cc.errors.InvalidSetting, match="session_gap"):
-        cc.AgentExecutor(store, SONNET, session_gap=gap)  # pyright: ignore[reportArgumentType]
+        cc.AgentExecutor(store, SONNET, session_gap=gap, triggers=())  # pyright: ignore[reportArgumentType]
 
 
 def test_every_moment_has_todos_usage_limits_and_the_last_results(store: cc.Store) -> None:
@@ -147,7 +147,7 @@ def test_triggers_are_asked_before_anything_is_cut(store: cc.Store) -> None:
         endpoint=provider,
         max_input_tokens=4_000,
         summarize=None,
-        system_prompt="Short.",
+        instructions="Short.",
     )
 
     run_turn(executor)

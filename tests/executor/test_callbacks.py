@@ -43,7 +43,7 @@ def is_free(store: cc.Store) -> bool:
     """Whether another turn can begin at once, and nothing is renewed for one that is over."""
     assert not store._renewals  # pyright: ignore[reportPrivateUsage]
     assert store.turns("demo")[-1].state == "finished"
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("well")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("well")), triggers=())
     return kinds(run_turn(executor, "and now?"))[-1] == "turn-finish"
 
 
@@ -61,7 +61,7 @@ def test_a_tool_that_raises_a_base_exception_is_an_error_result(
     """The model reads what happened, and the turn goes on. Else the task of the turn would die and keep its lease."""
     tool = cc.tool(cc.Tool(name="fail"), (raises_async if on_loop else raises)(error))
     script = [says(call(1, "fail")), says("I see")]
-    executor = cc.AgentExecutor(store, SONNET, tools=[tool], endpoint=Scripted(*script))
+    executor = cc.AgentExecutor(store, SONNET, tools=[tool], endpoint=Scripted(*script), triggers=())
 
     run_turn(executor)
 
@@ -75,7 +75,7 @@ OPTIONS: dict[str, Callable[[BaseException], dict[str, Any]]] = {
     "approve, async": lambda error: {"approve": raises_async(error)},
     "on_prepare_messages": lambda error: {"on_prepare_messages": raises(error)},
     "should_continue": lambda error: {"should_continue": raises(error)},
-    "fragment": lambda error: {"fragments": [cc.PromptFragment("f", raises(error))]},
+    "fragment": lambda error: {"instructions": [cc.PromptFragment("f", raises(error))]},
     "endpoint": lambda error: {"endpoint": Scripted(error)},
 }
 
@@ -87,7 +87,7 @@ def test_a_base_exception_ends_the_turn_with_an_error_and_frees_the_conversation
         "endpoint": Scripted(says(call(1)), says("never")),
         **OPTIONS[where](Stop("no")),
     }
-    executor = cc.AgentExecutor(store, SONNET, tools=[cc.tool(add, approval=True)], **options)
+    executor = cc.AgentExecutor(store, SONNET, tools=[cc.tool(add, approval=True)], **{"triggers": (), **options})
 
     async def main() -> cc.TurnResult:
         return await executor.start("demo", "go").wait()
@@ -109,7 +109,7 @@ def test_what_ends_the_process_ends_it_after_the_turn_is_closed(
         "endpoint": Scripted(says(call(1)), says("never")),
         **OPTIONS[where](error),
     }
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], **options)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], **{"triggers": (), **options})
 
     with pytest.raises(type(error)):
         run_turn(executor)
@@ -133,7 +133,9 @@ def test_a_trigger_that_raises_a_base_exception_stops_nothing(store: cc.Store) -
 @pytest.mark.parametrize("value", ["\ud83d", 10**5_000, object()], ids=["surrogate", "huge", "object"])
 def test_a_request_that_is_not_json_is_refused_with_its_cause(store: cc.Store, value: object) -> None:
     """The error names the callback that returned it, and is one of ours."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(), on_prepare_messages=gives({"messages": value}))
+    executor = cc.AgentExecutor(
+        store, SONNET, endpoint=Scripted(), on_prepare_messages=gives({"messages": value}), triggers=()
+    )
 
     with pytest.raises(
         cc.errors.InvalidInput, match="on_prepare_messages: the returned request cannot be encoded as JSON: "
@@ -152,7 +154,7 @@ def test_the_lease_of_a_turn_without_an_event_loop_is_not_renewed(store: cc.Stor
         return says("never")
 
     loop = asyncio.new_event_loop()
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(hang))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(hang), triggers=())
 
     async def main() -> Any:
         turn = executor.start("demo", "go")
@@ -177,7 +179,12 @@ def compacted(store: cc.Store, summarize: Any) -> CompactionFinished:
     history = [each for _ in range(6) for each in (cc.user("hello world " * 60), cc.assistant("fine thanks " * 60))]
     store.extend("demo", history)
     executor = cc.AgentExecutor(
-        store, SONNET, summarize=summarize, endpoint=Scripted(says("well", input=0)), max_input_tokens=1_500
+        store,
+        SONNET,
+        summarize=summarize,
+        endpoint=Scripted(says("well", input=0)),
+        max_input_tokens=1_500,
+        triggers=(),
     )
     events = run_turn(executor, "now?")
     assert store.turns("demo")[-1].finish == "stop"

@@ -22,7 +22,7 @@ def test_a_running_turn_is_cancelled_by_a_row(store: cc.Store) -> None:
 
     async def run() -> cc.TurnResult:
         script = Scripted(says(call(1, "work")))
-        turn = cc.AgentExecutor(store, SONNET, tools=[work], endpoint=script).start("demo", "Go.")
+        turn = cc.AgentExecutor(store, SONNET, tools=[work], endpoint=script, triggers=()).start("demo", "Go.")
         await started.wait()
         assert store.cancel_turn("demo", who="ann").turn == 1
         return await asyncio.wait_for(turn.wait(), PATIENCE)
@@ -43,7 +43,7 @@ def test_a_turn_is_stopped_after_its_step(store: cc.Store) -> None:
         return "stopping"
 
     script = Scripted(says(call(1, "stop")), DONE)
-    agent = cc.AgentExecutor(store, SONNET, tools=[stop], endpoint=script)
+    agent = cc.AgentExecutor(store, SONNET, tools=[stop], endpoint=script, triggers=())
     told = run_turn(agent, "Go.")
     assert kinds(told)[-1] == "turn-finish"
     assert [(turn.finish, turn.steps) for turn in store.turns("demo")] == [("stopped", 1)]

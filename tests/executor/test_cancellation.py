@@ -27,7 +27,7 @@ def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
     """
 
     async def cancels(number: int) -> cc.TurnResult:
-        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script())
+        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(), triggers=())
         turn = executor.start("demo", f"turn {number}")
         await asyncio.sleep(number * 0.0015)
         turn.cancel()
@@ -49,14 +49,14 @@ def test_a_turn_can_be_cancelled_at_any_moment(store: cc.Store) -> None:
         own = [message for message in messages if message.turn == turn.number]
         asked = [each.id for message in own for each in message.tool_calls]
         assert sorted(asked) == sorted(each.call_id for message in own for each in message.tool_results)
-    run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script()), "at last")
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(), triggers=()), "at last")
     assert store.load("demo")[-1].text == "It is done."
 
 
 def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
     """Guarantee 11.10: repeated cancellation still returns the result."""
     provider = Scripted(says("one two three four five six", silent=FIRST_WORD))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     async def cancels() -> cc.TurnResult:
         turn = executor.start("demo", "count")
@@ -75,7 +75,7 @@ def test_cancelling_twice_is_cancelling(store: cc.Store) -> None:
 
 def test_a_waiting_turn_can_be_cancelled(store: cc.Store) -> None:
     """Guarantee 3.2: at once, and it leaves no lease behind."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Mine.")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Mine.")), triggers=())
 
     async def cancels() -> cc.TurnResult:
         with store.lease("demo"):
@@ -94,7 +94,9 @@ def test_a_waiting_turn_can_be_cancelled(store: cc.Store) -> None:
 
 def test_a_program_that_ends_leaves_a_turn_that_was_cancelled(store: cc.Store) -> None:
     """Guarantee 11.10: `asyncio.run` cancels what still runs."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("one two three four", silent=FIRST_WORD)))
+    executor = cc.AgentExecutor(
+        store, SONNET, endpoint=Scripted(says("one two three four", silent=FIRST_WORD)), triggers=()
+    )
 
     async def leaves() -> None:
         executor.start("demo", "count")
@@ -118,7 +120,7 @@ def test_a_store_closed_during_a_turn_reports_an_interruption(tmp_path: Path) ->
         go_on.wait(60)
         return "waited"
 
-    executor = cc.AgentExecutor(store, SONNET, tools=[waits], endpoint=Scripted(says(call(1, "waits"))))
+    executor = cc.AgentExecutor(store, SONNET, tools=[waits], endpoint=Scripted(says(call(1, "waits"))), triggers=())
 
     async def closes() -> cc.TurnResult:
         turn = executor.start("demo", "go")
@@ -131,7 +133,7 @@ def test_a_store_closed_during_a_turn_reports_an_interruption(tmp_path: Path) ->
     with cc.open_store(address) as again:
         assert [turn.state for turn in again.turns("demo")] == ["interrupted"]
         assert isinstance(again.events("demo")[-1], TurnInterrupted)
-        executor = cc.AgentExecutor(again, SONNET, tools=[waits], endpoint=Scripted(says("I see.")))
+        executor = cc.AgentExecutor(again, SONNET, tools=[waits], endpoint=Scripted(says("I see.")), triggers=())
 
         async def resumes() -> cc.TurnResult:
             return await executor.resume("demo").wait()
@@ -152,7 +154,7 @@ def test_a_disk_that_is_full_ends_the_turn_with_an_error_and_is_got_over(tmp_pat
             return "word " * 50_000
 
         provider = Scripted(says(call(1, "fill")), says("There is room again."))
-        executor = cc.AgentExecutor(store, SONNET, tools=[fill], endpoint=provider, lease_seconds=0.5)
+        executor = cc.AgentExecutor(store, SONNET, tools=[fill], endpoint=provider, lease_seconds=0.5, triggers=())
 
         with pytest.raises(StoreFull):
             run_turn(executor, "go")

@@ -190,7 +190,9 @@ def test_a_function_may_sum_up_in_place_of_the_model(store: cc.Store) -> None:
         return f"{len(given)} so far"
 
     provider = Summing(lambda _: AssertionError("not asked"), steps=25)
-    executor = cc.AgentExecutor(store, SONNET, tools=[note], endpoint=provider, max_input_tokens=6_000, summarize=mine)
+    executor = cc.AgentExecutor(
+        store, SONNET, tools=[note], endpoint=provider, max_input_tokens=6_000, summarize=mine, triggers=()
+    )
 
     run_turn(executor, "write 50 notes")
 
@@ -267,7 +269,7 @@ def long_talk(store: cc.Store) -> cc.Provider:
 def test_the_usage_of_a_summary_counts_for_the_turn(store: cc.Store) -> None:
     """Guarantee 11.2: usage and cost are those of every call that the turn made."""
     provider = Scripted(sums_up)
-    executor = cc.AgentExecutor(store, long_talk(store), endpoint=provider)
+    executor = cc.AgentExecutor(store, long_talk(store), endpoint=provider, triggers=())
 
     run_turn(executor, "and now?")
 
@@ -284,7 +286,7 @@ def test_a_summary_is_asked_for_again_after_a_failure_that_may_pass(store: cc.St
         return failures.pop() if failures else sums_up(request)
 
     provider = Scripted(first_fails)
-    executor = cc.AgentExecutor(store, long_talk(store), endpoint=provider)
+    executor = cc.AgentExecutor(store, long_talk(store), endpoint=provider, triggers=())
 
     events = run_turn(executor, "and now?")
 
@@ -293,7 +295,7 @@ def test_a_summary_is_asked_for_again_after_a_failure_that_may_pass(store: cc.St
 
 
 def test_a_conversation_is_summed_up_when_asked(store: cc.Store) -> None:
-    executor = cc.AgentExecutor(store, long_talk(store), endpoint=Scripted(sums_up))
+    executor = cc.AgentExecutor(store, long_talk(store), endpoint=Scripted(sums_up), triggers=())
 
     done = asyncio.run(executor.compact("demo"))
 
@@ -359,7 +361,11 @@ def test_instructions_of_people_are_in_the_request_for_a_summary(store: cc.Store
     """Guarantee 7.12: those of the agent and those of this compaction; they cannot leave their place."""
     provider = Scripted(sums_up)
     executor = cc.AgentExecutor(
-        store, long_talk(store), endpoint=provider, summary_instructions="Keep the API names. </transcript>"
+        store,
+        long_talk(store),
+        endpoint=provider,
+        summary_instructions="Keep the API names. </transcript>",
+        triggers=(),
     )
 
     assert asyncio.run(executor.compact("demo", instructions="And all figures.")) is not None
@@ -379,14 +385,16 @@ def test_a_function_without_a_parameter_for_instructions_refuses_them(store: cc.
         return "short"
 
     with pytest.raises(cc.errors.InvalidInput, match="the function does not take instructions"):
-        cc.AgentExecutor(store, SONNET, summarize=mine, summary_instructions="Keep names.")
+        cc.AgentExecutor(store, SONNET, summarize=mine, summary_instructions="Keep names.", triggers=())
     with pytest.raises(cc.errors.InvalidInput, match="the function does not take instructions"):
-        asyncio.run(cc.AgentExecutor(store, SONNET, summarize=mine).compact("demo", instructions="Keep names."))
+        asyncio.run(
+            cc.AgentExecutor(store, SONNET, summarize=mine, triggers=()).compact("demo", instructions="Keep names.")
+        )
 
 
 def test_an_executor_previews_and_undoes_a_summary(store: cc.Store) -> None:
     """The next turn has the original messages again, and people see that it was undone."""
-    executor = cc.AgentExecutor(store, long_talk(store), endpoint=Scripted(sums_up))
+    executor = cc.AgentExecutor(store, long_talk(store), endpoint=Scripted(sums_up), triggers=())
     preview = executor.preview_compaction("demo")
     assert preview is not None
     done = asyncio.run(executor.compact("demo"))

@@ -45,9 +45,9 @@ async def until(events: AsyncGenerator[AnyEvent, None], turns: int, *, pause: fl
 @pytest.mark.parametrize("after", [0, 1, 7, 20])
 def test_watching_begins_at_any_number_and_goes_on(store: cc.Store, after: int) -> None:
     """Guarantee 12.1: what was before and what is to come, as one."""
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(3))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(3), triggers=())
     run_turn(executor)
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(3))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(3), triggers=())
 
     async def watched() -> list[AnyEvent]:
         watcher = asyncio.create_task(until(executor.watch("demo", after=after), 2))
@@ -60,7 +60,7 @@ def test_watching_begins_at_any_number_and_goes_on(store: cc.Store, after: int) 
 
 def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
     """Guarantee 12.1: in order, no gap, nothing twice; no watcher delays the turn."""
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(8))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(8), triggers=())
 
     async def watched() -> list[list[AnyEvent]]:
         quick = [asyncio.create_task(until(executor.watch("demo"), 1)) for _ in range(20)]
@@ -79,8 +79,8 @@ def test_many_watchers_slow_and_quick_see_the_same(store: cc.Store) -> None:
 
 def test_two_agents_at_once_are_seen_in_the_order_of_the_record(store: cc.Store) -> None:
     """Guarantee 12.1: one sequence of numbers per conversation for all writers; a turn's own events are its agent's."""
-    planner = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), name="planner")
-    coder = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), name="coder")
+    planner = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), name="planner", triggers=())
+    coder = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(6), name="coder", triggers=())
 
     async def both() -> tuple[list[AnyEvent], tuple[list[AnyEvent], list[AnyEvent]]]:
         watcher = asyncio.create_task(until(planner.watch("demo"), 2))
@@ -100,7 +100,7 @@ async def all_of(executor: cc.AgentExecutor, conversation: str) -> list[AnyEvent
 
 def test_an_inbox_that_overflows_is_filled_from_the_store(store: cc.Store) -> None:
     """Guarantee 12.1: a watcher that sleeps through more than it can keep misses nothing."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted())
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(), triggers=())
     count = MAX_INBOX_EVENTS + 700
 
     async def sleeps() -> list[int]:
@@ -122,7 +122,7 @@ def test_an_inbox_that_overflows_is_filled_from_the_store(store: cc.Store) -> No
 
 
 def test_a_turn_can_be_followed_late_twice_and_from_several_places(store: cc.Store) -> None:
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4), triggers=())
 
     async def follow(turn: cc.executor.Turn) -> list[AnyEvent]:
         return [event async for event in turn.events()]
@@ -133,7 +133,7 @@ def test_a_turn_can_be_followed_late_twice_and_from_several_places(store: cc.Sto
         return [*together, await follow(turn)]
 
     async def too_late() -> list[AnyEvent]:
-        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4))
+        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4), triggers=())
         turn = executor.start("late", "go")
         await turn.wait()
         return await follow(turn)
@@ -144,7 +144,7 @@ def test_a_turn_can_be_followed_late_twice_and_from_several_places(store: cc.Sto
 
 def test_the_last_event_of_a_turn_is_never_missed(store: cc.Store) -> None:
     """Guarantee 12.1."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")), triggers=())
 
     async def many() -> list[list[AnyEvent]]:
         return [[event async for event in executor.run("demo", f"turn {number}")] for number in range(40)]
@@ -156,7 +156,7 @@ def test_the_last_event_of_a_turn_is_never_missed(store: cc.Store) -> None:
 
 
 def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) -> None:
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")), triggers=())
 
     async def watched() -> list[AnyEvent]:
         watcher = asyncio.create_task(until(executor.watch("new"), 1))
@@ -170,7 +170,7 @@ def test_a_conversation_that_is_not_there_yet_can_be_watched(store: cc.Store) ->
 def run_turns(address: str, count: int) -> None:
     with cc.open_store(address) as store:
         for number in range(count):
-            executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4), name="other")
+            executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4), name="other", triggers=())
             run_turn(executor, f"there {number}")
 
 
@@ -178,14 +178,14 @@ def test_turns_of_another_process_are_seen_between_ones_own(tmp_path: Path) -> N
     """Guarantee 12.1."""
     address = f"sqlite:///{tmp_path}/shared.db"
     with cc.open_store(address) as store:
-        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted())
+        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted(), triggers=())
         child = PROCESSES.Process(target=run_turns, args=(address, 3))
 
         async def watched() -> list[list[AnyEvent]]:
             watchers = [asyncio.create_task(until(executor.watch("demo"), 6, pause=pause)) for pause in (0, 0.001)]
             child.start()
             for number in range(3):
-                mine = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4))
+                mine = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=script(4), triggers=())
                 await mine.start("demo", f"here {number}").wait()
             async with asyncio.timeout(60):
                 return await asyncio.gather(*watchers)
@@ -204,7 +204,7 @@ def test_input_that_waits_is_seen_at_once(store: cc.Store, monkeypatch: pytest.M
     """Guarantee 12.1: also where no turn runs, and without a look into the store."""
     monkeypatch.setattr(event_hub, "POLL_SECONDS", 3_600.0)
     monkeypatch.setattr(event_hub, "CHECK_SECONDS", 3_600.0)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted())
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(), triggers=())
 
     async def watched() -> None:
         async with aclosing(executor.watch("demo")) as events:
@@ -221,7 +221,7 @@ def test_input_that_waits_is_seen_at_once(store: cc.Store, monkeypatch: pytest.M
 
 def test_idle_watchers_share_one_look_into_the_store(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand quiet readers must not keep a core busy: they wait, and one thread looks for all of them."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted())
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(), triggers=())
     names = [f"quiet{number}" for number in range(10)]
     for name in names:
         store.enqueue(name, cc.user("first"))
@@ -299,5 +299,5 @@ def test_received_text_is_published_before_the_next_piece_arrives(tmp_path: Path
                 endpoint.heard.set()
 
     with cc.open_store(endpoint.address) as store:
-        asyncio.run(watched(cc.AgentExecutor(store, SONNET, endpoint=endpoint)))
+        asyncio.run(watched(cc.AgentExecutor(store, SONNET, endpoint=endpoint, triggers=())))
     assert endpoint.was_heard

@@ -29,11 +29,11 @@ def test_an_error_with_invalid_text_is_stored_and_frees_the_conversation(store: 
     def prepare(request: JSONObject, step: int) -> None:
         raise ValueError("no such file: caf\udce9")
 
-    broken = cc.AgentExecutor(store, SONNET, on_prepare_messages=prepare, endpoint=Scripted())
+    broken = cc.AgentExecutor(store, SONNET, on_prepare_messages=prepare, endpoint=Scripted(), triggers=())
     with pytest.raises(ValueError, match="no such file"):
         run_turn(broken)
     assert [turn.error for turn in store.turns("demo")] == ["ValueError: no such file: caf\ufffd"]
-    sound = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("well")))
+    sound = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("well")), triggers=())
     assert kinds(run_turn(sound))[-1] == "turn-finish"
 
 
@@ -53,7 +53,7 @@ def test_tool_progress_may_contain_invalid_text(store: cc.Store) -> None:
         return "empty"
 
     scripted = Scripted(says(call(1, "read")), says("done"))
-    events = run_turn(cc.AgentExecutor(store, SONNET, tools=[read], endpoint=scripted))
+    events = run_turn(cc.AgentExecutor(store, SONNET, tools=[read], endpoint=scripted, triggers=()))
     assert [event.text for event in events if isinstance(event, ToolProgress)] == ["caf\ufffd"]
 
 
@@ -71,7 +71,7 @@ def test_a_timeout_of_other_code_is_an_error(store: cc.Store) -> None:
         return True
 
     scripted = Scripted(says(call(1, "sign", name="A")))
-    executor = cc.AgentExecutor(store, SONNET, tools=[sign], approve=approve, endpoint=scripted)
+    executor = cc.AgentExecutor(store, SONNET, tools=[sign], approve=approve, endpoint=scripted, triggers=())
     with pytest.raises(TimeoutError):
         run_turn(executor)
     assert [turn.finish for turn in store.turns("demo")] == ["error"]
@@ -88,7 +88,7 @@ def test_input_that_was_sent_twice_under_one_name_does_not_lock_the_queue(store:
             store.enqueue("demo", cc.user("again", uid="page-1"), kind=kind)
         await executor.start("demo", "hello").wait()
 
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("well")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("well")), triggers=())
     asyncio.run(turn())
     said = [message for message in store.load("demo") if message.role == "user"]
     assert [message.text for message in said] == ["again", "hello", "again", "again"]
@@ -106,7 +106,7 @@ def test_a_picture_that_was_redacted_while_it_waited_does_not_lock_the_queue(sto
     store.redact("demo", 1)
     with pytest.raises(InvalidMessage, match="no blob"):
         store.enqueue("demo", again)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Which one?")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Which one?")), triggers=())
     run_turn(executor, None)
     assert store.load("demo", after=1)[0].text == "This one. [image: it was removed from the record]"
 
@@ -124,7 +124,7 @@ def test_a_turn_whose_opening_was_rewound_away_ends_properly(store: cc.Store, le
         store.rewind("demo", length)
         return says(call(1))
 
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted(rewinding))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted(rewinding), triggers=())
     with pytest.raises(cc.ContextcError, match="edited or rewound"):
         run_turn(executor)
     assert [(turn.state, turn.finish) for turn in store.turns("demo")] == [("finished", "error")]
@@ -137,7 +137,7 @@ def test_a_turn_whose_opening_was_rewound_away_is_not_resumed(store: cc.Store) -
     store.append("demo", cc.user("first"))
 
     async def turn(endpoint: Scripted, *, resumes: bool) -> cc.TurnResult:
-        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=endpoint)
+        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=endpoint, triggers=())
         handle = executor.resume("demo") if resumes else executor.start("demo", "second")
         return await handle.wait()
 
@@ -162,9 +162,9 @@ def test_the_result_of_one_agent_does_not_answer_the_call_of_another(store: cc.S
 
     async def both() -> None:
         waiting = Scripted(says(call(1, "forever", a=1, b=2)))
-        slow = cc.AgentExecutor(store, SONNET, name="slow", tools=[forever], endpoint=waiting)
+        slow = cc.AgentExecutor(store, SONNET, name="slow", tools=[forever], endpoint=waiting, triggers=())
         scripted = Scripted(says(call(1)), says("done"))
-        quick = cc.AgentExecutor(store, SONNET, name="quick", tools=[add], endpoint=scripted)
+        quick = cc.AgentExecutor(store, SONNET, name="quick", tools=[add], endpoint=scripted, triggers=())
         turn = slow.start("demo", "Take your time.")
         async for event in turn.events():
             if isinstance(event, ToolStart):
@@ -199,7 +199,9 @@ def test_redaction_removes_text_from_events_about_calls_and_errors(tmp_path: Pat
         removing = says(f"I remove {SECRET}.", call(1, "remove", name=SECRET), pause=0.02)
         passing = fails("transient", f"no {SECRET} now")
         scripted = Scripted(passing, removing, says("Done."), refused)
-        executor = cc.AgentExecutor(store, SONNET, tools=[remove], approve=lambda call, tool: True, endpoint=scripted)
+        executor = cc.AgentExecutor(
+            store, SONNET, tools=[remove], approve=lambda call, tool: True, endpoint=scripted, triggers=()
+        )
         run_turn(executor, f"Remove {SECRET}!")
         with pytest.raises(ProviderFailed):
             run_turn(executor, f"And {SECRET} too!")
@@ -225,7 +227,7 @@ def test_a_session_that_the_provider_has_lost_is_replaced(store: cc.Store) -> No
 
     lost = ProviderFailed("openai", "session", "not found", status=400, code="previous_response_not_found")
     raw = Scripted(_answer(1, "one"), lost, _answer(3, "two"), _answer(4, "three"))
-    executor = cc.AgentExecutor(store, "openai-session:gpt-5", endpoint=raw)
+    executor = cc.AgentExecutor(store, "openai-session:gpt-5", endpoint=raw, triggers=())
     for text in ("first", "second", "third"):
         run_turn(executor, text)
     sent = [(request.get("previous_response_id"), len(request["input"])) for request in raw.requests]
@@ -258,7 +260,7 @@ def test_a_step_whose_beginning_was_stored_without_an_answer_is_there_once(postg
     store = Losing(postgres_address)
     store.initialize()
     scripted = Scripted(says(call(1)), says("done"))
-    events: list[AnyEvent] = run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted))
+    events: list[AnyEvent] = run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted, triggers=()))
     assert store.lost == 2
     assert kinds(events).count("step-start") == kinds(store.events("demo")).count("step-start") == 2
     assert [(step.index, step.state) for step in store.steps("demo")] == [(1, "finished"), (2, "finished")]
@@ -280,7 +282,7 @@ def test_a_turn_whose_opening_is_gone_ends(store: cc.Store, change: str) -> None
         return "done"
 
     provider = Scripted(says(call(1, "meddle")), says("never"))
-    executor = cc.AgentExecutor(store, SONNET, tools=[meddle], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[meddle], endpoint=provider, triggers=())
 
     events = run_turn(executor, "second")
 
@@ -298,7 +300,7 @@ def test_an_edit_before_the_turn_does_not_end_it_if_the_opening_stays(store: cc.
         store.fork("demo", "other")
         return "forked"
 
-    executor = cc.AgentExecutor(store, SONNET, tools=[fork], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[fork], endpoint=provider, triggers=())
 
     run_turn(executor, "go")
 

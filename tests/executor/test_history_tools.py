@@ -30,7 +30,9 @@ def test_an_agent_finds_what_it_no_longer_sees() -> None:
 
     async def turn() -> str:
         endpoint = Scripted(*script)
-        executor = cc.AgentExecutor(store, SONNET, endpoint=endpoint, tools=[look], approve=lambda call, tool: False)
+        executor = cc.AgentExecutor(
+            store, SONNET, endpoint=endpoint, tools=[look], approve=lambda call, tool: False, triggers=()
+        )
         return (await executor.start("c", "Which port?").wait()).finish
 
     assert asyncio.run(turn()) == "stop"
@@ -43,7 +45,7 @@ def test_an_agent_finds_what_it_no_longer_sees() -> None:
 
 def offered(model: cc.Provider | str, **options: Any) -> list[str]:
     """Return the names of the tools in the first request of an agent without tools."""
-    executor = cc.AgentExecutor(cc.open_store("memory:"), model, **options)
+    executor = cc.AgentExecutor(cc.open_store("memory:"), model, **{"triggers": (), **options})
     executor.store.append("c", cc.user("hi"))
     compiled = executor.compiler.compile("c", max_input_tokens=executor.max_input_tokens, **executor.compile_arguments)
     return [tool.name for tool in compiled.tools if isinstance(tool, cc.Tool)]
@@ -53,8 +55,8 @@ def offered(model: cc.Provider | str, **options: Any) -> list[str]:
 def test_an_agent_without_tools_searches_from_its_first_request_on(model: cc.Provider | str) -> None:
     """Guarantee 22.4: a chat forgets as an agent with tools does. One option switches both off."""
     assert offered(model) == BOTH
-    assert offered(model, fetch=True) == BOTH
-    assert offered(model, fetch=False) == []
+    assert offered(model, compiler=cc.CompilerOptions(fetch=True)) == BOTH
+    assert offered(model, compiler=cc.CompilerOptions(fetch=False)) == []
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,9 @@ def test_a_conversation_that_was_begun_without_the_tools_keeps_its_prefix() -> N
     """Guarantee 22.4: they come with the next epoch."""
     store, endpoint = cc.open_store("memory:"), Scripted(*[says("Good.")] * 3)
     for fetch, text in ((False, "one"), (True, "two"), (True, "three")):
-        executor = cc.AgentExecutor(store, SONNET, endpoint=endpoint, fetch=fetch)
+        executor = cc.AgentExecutor(
+            store, SONNET, endpoint=endpoint, compiler=cc.CompilerOptions(fetch=fetch), triggers=()
+        )
         if text == "three":
             store.edit("c", 3, cc.user("two, edited"))
         run_turn(executor, text, conversation="c")

@@ -186,7 +186,9 @@ def dies_in_the_stream(address: str) -> None:
     store = cc.open_store(address)
 
     async def dies() -> None:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("one two three four", silent=FIRST_WORD)))
+        executor = cc.AgentExecutor(
+            store, SONNET, endpoint=Scripted(says("one two three four", silent=FIRST_WORD)), triggers=()
+        )
         async for event in executor.run("demo", "count"):
             if isinstance(event, TextDelta):
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -208,7 +210,7 @@ def test_resume_after_a_kill_in_the_middle_of_a_reply(tmp_path: Path) -> None:
         provider = Scripted(says("One, two, three."))
 
         async def resumed() -> list[str]:
-            executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+            executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
             return kinds([event async for event in executor.resume("demo").events()])
 
         told = asyncio.run(resumed())
@@ -234,7 +236,7 @@ def dies_in_a_tool(address: str) -> None:
         return "never"
 
     provider = Scripted(says(call(1, "quick"), call(2, "deadly")))
-    run_turn(cc.AgentExecutor(store, SONNET, tools=[quick, deadly], endpoint=provider), "go")
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[quick, deadly], endpoint=provider, triggers=()), "go")
 
 
 @pytest.mark.parametrize("way", ["new input", "resume"])
@@ -257,7 +259,7 @@ def test_a_turn_that_died_is_reported_and_the_next_goes_on(tmp_path: Path, way: 
         assert [recovered.conversation for recovered in store.recovered] == ["demo"]
         assert kinds(store.events("demo"))[-1] == "interrupted"
         provider = Scripted(says("I see."))
-        executor = cc.AgentExecutor(store, SONNET, tools=[quick, deadly], endpoint=provider)
+        executor = cc.AgentExecutor(store, SONNET, tools=[quick, deadly], endpoint=provider, triggers=())
 
         async def goes_on() -> cc.TurnResult:
             turn = executor.start("demo", "what happened?") if way == "new input" else executor.resume("demo")

@@ -26,6 +26,7 @@ def test_tool_progress_is_not_published_after_the_result(store: cc.Store, caplog
         SONNET,
         tools=[hasty],
         endpoint=Scripted(says(call(1, "hasty", said="Nearly there.")), says("Done.")),
+        triggers=(),
     )
 
     async def turn() -> None:
@@ -47,7 +48,7 @@ def test_a_turn_that_is_stopped_at_any_moment_has_a_result(store: cc.Store, give
     store.extend("demo", [cc.user("Hello?"), cc.assistant("Hello.")])
 
     async def stopped(moment: int) -> TurnResult:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hello.")))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hello.")), triggers=())
         turn = executor.start("demo", given)
         await asyncio.sleep(moment * 0.0005)
         turn.cancel()

@@ -49,7 +49,9 @@ def agent(
     store: cc.Store, tool: FunctionTool, script: list[Say], approve: Approve, limits: cc.Limits | None = None
 ) -> cc.AgentExecutor:
     tools = [look, tool]
-    return cc.AgentExecutor(store, SONNET, tools=tools, endpoint=Scripted(*script), approve=approve, limits=limits)
+    return cc.AgentExecutor(
+        store, SONNET, tools=tools, endpoint=Scripted(*script), approve=approve, limits=limits, triggers=()
+    )
 
 
 def yes(_: cc.ToolCall, __: FunctionTool) -> bool:
@@ -214,7 +216,12 @@ def test_a_tool_is_stopped_when_its_turn_was_taken_over(store: cc.Store, kind: s
     async def turn() -> cc.executor.Turn:
         tool = work if kind == "plain" else work_async
         executor = cc.AgentExecutor(
-            store, SONNET, tools=[tool], endpoint=Scripted(says(("c1", tool.__name__, {}))), lease_seconds=0.3
+            store,
+            SONNET,
+            tools=[tool],
+            endpoint=Scripted(says(("c1", tool.__name__, {}))),
+            lease_seconds=0.3,
+            triggers=(),
         )
         handle = executor.start("demo", "go")
         await handle.wait()
@@ -237,7 +244,11 @@ def test_a_turn_whose_end_was_refused_does_not_report_success(store: cc.Store, m
     monkeypatch.setattr(TurnStore, "close", too_late)
 
     async def turn() -> cc.TurnResult:
-        return await cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi."))).start("demo", "hello").wait()
+        return (
+            await cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")), triggers=())
+            .start("demo", "hello")
+            .wait()
+        )
 
     result = asyncio.run(turn())
     assert result.finish == "error"
@@ -264,7 +275,7 @@ def test_a_turn_cancelled_while_its_end_cannot_be_stored_is_reported_once(
     monkeypatch.setattr(TurnStore, "close", refused)
 
     async def turn() -> list[cc.TurnResult]:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")), triggers=())
         handles.append(executor.start("demo", "hello"))
         await handles[0].wait()
         return handles[0].results
@@ -277,7 +288,7 @@ def test_turns_that_wait_for_one_conversation_run_in_the_order_they_were_started
     """First come, first served."""
 
     async def turns() -> None:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")), triggers=())
         first = store.acquire("demo")
         waiting = [executor.start("demo", f"question {number}", wait=60) for number in range(6)]
         while len(store.lease_queue) < len(waiting):
@@ -336,7 +347,7 @@ def test_a_turn_is_the_same_where_every_transaction_is_run_twice(hesitant: Hesit
 
 def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -> None:
     """A transaction may be run again, or fail after a try: only what is committed counts."""
-    run_turn(cc.AgentExecutor(hesitant, SONNET, endpoint=Scripted(says("Hi."))))
+    run_turn(cc.AgentExecutor(hesitant, SONNET, endpoint=Scripted(says("Hi.")), triggers=()))
     lease = hesitant.acquire("demo")
     record = TurnStore(hesitant, "demo", "assistant", lease)
     hesitant.refuses = True
@@ -407,7 +418,7 @@ def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_los
             return says("Hi.")
 
         provider = Scripted(answer)
-        executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+        executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
         handle = executor.start("demo", "hello")
         await handle.begun()
         if follows:

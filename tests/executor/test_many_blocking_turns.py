@@ -71,6 +71,7 @@ def test_64_long_conversations_compact_and_answer_at_once(kind: str) -> None:
             endpoint=resolving(lambda _: says("answer", input=0)),
             max_input_tokens=1_500,
             summarize=summarize if kind == "function" else "model",
+            triggers=(),
         )
 
         results = asyncio.run(all_ended(executor, names))
@@ -105,7 +106,13 @@ def test_64_turns_whose_tools_summaries_and_name_look_ups_block_at_once_all_end(
     with cc.open_store("memory:") as store:
         names = long_conversations(store)
         executor = cc.AgentExecutor(
-            store, SONNET, tools=[look], summarize=blocked, endpoint=resolving(asked), max_input_tokens=1_500
+            store,
+            SONNET,
+            tools=[look],
+            summarize=blocked,
+            endpoint=resolving(asked),
+            max_input_tokens=1_500,
+            triggers=(),
         )
         monkeypatch.setattr(socket, "getaddrinfo", resolved)
 
@@ -148,6 +155,7 @@ def test_a_turn_needs_no_thread_of_the_default_pool() -> None:
             summarize=summarize,
             endpoint=Scripted(*script),
             max_input_tokens=1_500,
+            triggers=(),
         )
         result = asyncio.run(main(executor))
 

@@ -83,7 +83,7 @@ def test_a_reply_with_too_many_calls_ends_the_turn_with_a_reason_of_its_own(stor
     counting = Counting()
     provider = Scripted(reply(2_000, "plain"), says("never asked for"))
     executor = cc.AgentExecutor(
-        store, SONNET, tools=tools_of(counting), limits=cc.Limits(calls_per_reply=5), endpoint=provider
+        store, SONNET, tools=tools_of(counting), limits=cc.Limits(calls_per_reply=5), endpoint=provider, triggers=()
     )
 
     events = run_turn(executor, "go")
@@ -119,7 +119,7 @@ def test_a_result_that_waits_to_be_stored_is_stored_though_the_turn_is_cancelled
 
     async def main(patch: pytest.MonkeyPatch) -> cc.TurnResult:
         script = [says(call(1, "first"), call(2, "second"))]
-        executor = cc.AgentExecutor(store, SONNET, tools=[first, second], endpoint=Scripted(*script))
+        executor = cc.AgentExecutor(store, SONNET, tools=[first, second], endpoint=Scripted(*script), triggers=())
         turn, loop, write = executor.start("demo", "go"), asyncio.get_running_loop(), store.write
 
         def cancelling(*given: Any, **named: Any) -> object:

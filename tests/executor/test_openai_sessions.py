@@ -82,7 +82,7 @@ class Room:
             self.provider,
             tools=[self.look],
             triggers=[reminder],
-            system_prompt=self.prompt,
+            instructions=self.prompt,
             settings=settings,
         )
 

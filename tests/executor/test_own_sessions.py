@@ -79,7 +79,7 @@ def finish(compiler: cc.MessageCompiler, reply: JSONObject, *, whole: bool) -> N
         "openai_responses": [{"type": "response.completed", "response": reply}],
     }
     endpoint = Scripted(events[compiler.provider.format])
-    executor = cc.AgentExecutor(compiler.store, compiler.provider, endpoint=endpoint)
+    executor = cc.AgentExecutor(compiler.store, compiler.provider, endpoint=endpoint, triggers=())
     run_turn(executor, None)
 
 
@@ -96,7 +96,7 @@ def ask(executor: cc.AgentExecutor, *texts: str) -> None:
 def test_an_own_provider_gets_only_what_its_session_does_not_have() -> None:
     """The client returns the id of its session in the field that names it in a request."""
     service = Service()
-    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service, system_prompt="Be brief.")
+    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service, instructions="Be brief.", triggers=())
 
     ask(executor, "one", "two", "three")
 
@@ -108,7 +108,7 @@ def test_an_own_provider_gets_only_what_its_session_does_not_have() -> None:
 def test_a_session_may_be_named_by_the_id_of_an_event() -> None:
     """Where an event has no such field, as with a commit."""
     service = Service(names=("id",))
-    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service)
+    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service, triggers=())
 
     ask(executor, "one", "two")
 
@@ -118,7 +118,7 @@ def test_a_session_may_be_named_by_the_id_of_an_event() -> None:
 def test_the_named_field_is_the_session_and_the_id_is_not() -> None:
     """Servers of OpenAI's chat format also give each reply an id of its own."""
     service = Service(names=("id", "session_id"))
-    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service)
+    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service, triggers=())
     reader = MINE.formatter.create_reader()
     reader.read({"id": "r1", "session_id": "s1", "choices": []})
     reader.read({"id": "r2", "choices": []})
@@ -172,7 +172,7 @@ def test_a_provider_without_a_session_field_is_told_so() -> None:
 def test_a_lost_session_of_an_own_provider_is_replaced_by_a_new_one() -> None:
     """The client raises an error of the kind `session`; the user notices nothing."""
     service = Service()
-    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service)
+    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service, triggers=())
 
     ask(executor, "one")
     service.sessions.clear()
@@ -184,7 +184,7 @@ def test_a_lost_session_of_an_own_provider_is_replaced_by_a_new_one() -> None:
 def test_a_session_that_ends_elsewhere_than_its_cursor_is_replaced() -> None:
     """A service that was restored from a backup has the session, but not all of it."""
     service = Service()
-    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service)
+    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service, triggers=())
 
     ask(executor, "one", "two")
     del service.sessions["s1"][2:]
@@ -197,9 +197,9 @@ def test_an_own_provider_resumes_its_session_after_a_restart(tmp_path: Path) -> 
     """Session and cursor are in the store, not in the executor."""
     service = Service()
     with cc.open_store(tmp_path / "store.db") as store:
-        ask(cc.AgentExecutor(store, MINE, endpoint=service), "one")
+        ask(cc.AgentExecutor(store, MINE, endpoint=service, triggers=()), "one")
     with cc.open_store(tmp_path / "store.db") as store:
-        ask(cc.AgentExecutor(store, MINE, endpoint=service), "two")
+        ask(cc.AgentExecutor(store, MINE, endpoint=service, triggers=()), "two")
 
     assert service.calls == [("", ["one"]), ("s1", ["two"])]
 
@@ -211,7 +211,7 @@ def test_a_failed_call_leaves_nothing_twice_in_an_own_session() -> None:
         provider = cc.provider(
             "mine:big", window=32_000, session_resumption=True, session_field="session_id", reverts=reverts
         )
-        executor = cc.AgentExecutor(cc.open_store("memory:"), provider, endpoint=service)
+        executor = cc.AgentExecutor(cc.open_store("memory:"), provider, endpoint=service, triggers=())
         ask(executor, "one")
         service.failures = 1
         with pytest.raises(ProviderFailed):
@@ -228,7 +228,7 @@ def test_an_executor_continues_a_session_that_it_did_not_begin() -> None:
     service, store = Service(), cc.open_store("memory:")
     store.extend("demo", [cc.user("one"), cc.assistant("ok")])
     service.sessions["theirs"] = [{"content": "one"}, {"content": "ok"}]
-    executor = cc.AgentExecutor(store, MINE, endpoint=service, system_prompt="Be brief.")
+    executor = cc.AgentExecutor(store, MINE, endpoint=service, instructions="Be brief.", triggers=())
     sessions = cc.SessionManager(store)
 
     sessions.set_cursor(executor.channel("demo"), 2, session_id="theirs", cursor="2")
@@ -341,7 +341,7 @@ def test_an_invalid_session_is_refused_before_anything_is_stored() -> None:
 def test_numbers_of_a_service_are_taken_as_text() -> None:
     """JSON services number their sessions and messages."""
     service = Service(names=("session_id",), number=True)
-    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service)
+    executor = cc.AgentExecutor(cc.open_store("memory:"), MINE, endpoint=service, triggers=())
 
     ask(executor, "one", "two")
 

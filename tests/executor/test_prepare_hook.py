@@ -30,7 +30,7 @@ def test_the_hook_gets_a_copy(store: cc.Store) -> None:
 
     provider = Scripted(says(call(1)), says("3"))
     executor = cc.AgentExecutor(
-        store, SONNET, tools=[add], endpoint=provider, system_prompt="Add.", on_prepare_messages=spoils
+        store, SONNET, tools=[add], endpoint=provider, instructions="Add.", on_prepare_messages=spoils, triggers=()
     )
 
     run_turn(executor)
@@ -55,7 +55,12 @@ def test_a_replacement_is_sent_stored_whole_and_ends_the_epoch(store: cc.Store, 
     script = [says(f"Step {number}.", call(number, a=number, b=1)) for number in range(3)]
     provider = Scripted(*script, says("Done."))
     executor = cc.AgentExecutor(
-        store, SONNET, tools=[add], endpoint=provider, on_prepare_messages=masks_later if is_async else masks
+        store,
+        SONNET,
+        tools=[add],
+        endpoint=provider,
+        on_prepare_messages=masks_later if is_async else masks,
+        triggers=(),
     )
 
     events = run_turn(executor, "my password is hunter2")
@@ -80,6 +85,7 @@ def test_a_hook_that_changes_every_request_is_followed_to_the_byte(store: cc.Sto
         tools=[add],
         endpoint=provider,
         on_prepare_messages=lambda request, step: {**request, "metadata": {"user_id": f"step {step}"}},
+        triggers=(),
     )
 
     run_turn(executor)
@@ -94,7 +100,7 @@ def test_the_hook_is_asked_again_where_a_call_is_made_again(store: cc.Store) -> 
     failing = fails("transient", "Overloaded")
     provider = Scripted(failing, says("There."))
     executor = cc.AgentExecutor(
-        store, SONNET, endpoint=provider, on_prepare_messages=lambda request, step: masked(request)
+        store, SONNET, endpoint=provider, on_prepare_messages=lambda request, step: masked(request), triggers=()
     )
 
     run_turn(executor, "my password is hunter2")
@@ -111,6 +117,7 @@ def test_a_replacement_that_was_not_answered_can_be_opened_as_it_was_sent(store:
         SONNET,
         endpoint=provider,
         on_prepare_messages=lambda request, step: {**request, "metadata": {"user_id": str(len(provider.bodies))}},
+        triggers=(),
     )
 
     with pytest.raises(ProviderFailed):
@@ -128,7 +135,7 @@ def test_a_hook_that_returns_nonsense_ends_the_turn(store: cc.Store) -> None:
         store,
         SONNET,
         endpoint=provider,
-        on_prepare_messages=lambda request, step: "no",  # pyright: ignore[reportArgumentType]
+        on_prepare_messages=lambda request, step: "no",  # pyright: ignore[reportArgumentType], triggers=()
     )
 
     with pytest.raises(InvalidInput, match="must return a dict or None, got str"):
@@ -146,6 +153,7 @@ def test_redaction_takes_a_replacement_away(store: cc.Store) -> None:
         SONNET,
         endpoint=provider,
         on_prepare_messages=lambda request, step: {**request, "metadata": {"user_id": "u"}},
+        triggers=(),
     )
     run_turn(executor, "my password is hunter2")
     assert b"hunter2" in executor.compiler.rebuild("demo", 1)
@@ -176,7 +184,7 @@ def test_after_a_replacement_a_new_session_begins(store: cc.Store) -> None:
     def changes(request: JSONObject, step: int) -> JSONObject | None:
         return {**request, "metadata": {"changed": "yes"}} if turns == 2 else None
 
-    executor = cc.AgentExecutor(store, "openai-session:gpt-5", endpoint=line, on_prepare_messages=changes)
+    executor = cc.AgentExecutor(store, "openai-session:gpt-5", endpoint=line, on_prepare_messages=changes, triggers=())
     for text in ("one", "two", "three", "four"):
         turns += 1
         run_turn(executor, text)

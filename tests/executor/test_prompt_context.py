@@ -22,7 +22,7 @@ def test_fragments_are_rendered_with_the_context_an_executor_is_given() -> None:
         responding_to="bob", project="A compiler.", agents=(TESTER,), delegations=(cc.prompts.Delegation(to="tester"),)
     )
     prompt = cc.PromptBuilder().with_builtin(system_prompt="")
-    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, context=context, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, instructions=prompt, context=context, endpoint=provider, triggers=())
 
     run_turn(executor, cc.user("hi", author="ann"))
 
@@ -38,7 +38,7 @@ def test_an_answer_is_addressed_to_the_author_of_the_opening_message() -> None:
     """Without a recipient in the context; each turn has its own."""
     store, provider = cc.open_store("memory:"), Scripted(says("1"), says("2"), says("3"))
     prompt = cc.PromptBuilder().with_builtin("response")
-    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, instructions=prompt, endpoint=provider, triggers=())
 
     for given in (cc.user("hi", author="ann"), cc.user("hi", author="bob"), cc.user("hi")):
         run_turn(executor, given)
@@ -74,7 +74,7 @@ def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
     """Calls and results of one run are hidden from others of the agent until it has ended."""
     store = cc.open_store("memory:")
     provider = Scripted(says(call(1)), says("3"))
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], run="r1", endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], run="r1", endpoint=provider, triggers=())
 
     run_turn(executor, "add")
 
@@ -94,7 +94,7 @@ def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
 def test_an_invalid_prompt_context_is_refused(option: dict[str, Any], words: str) -> None:
     """It would fail in the middle of a turn."""
     with pytest.raises(InvalidSetting, match=words):
-        cc.AgentExecutor(cc.open_store("memory:"), SONNET, **option)
+        cc.AgentExecutor(cc.open_store("memory:"), SONNET, triggers=(), **option)
 
 
 # ── other agents ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -106,7 +106,7 @@ def spoken() -> tuple[cc.Store, Scripted, cc.AgentExecutor]:
     """A conversation in which coder has answered ann."""
     store = cc.open_store("memory:")
     provider = Scripted(says("built"), says("fixed"), says("more"))
-    executor = cc.AgentExecutor(store, SONNET, name="coder", endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, name="coder", endpoint=provider, triggers=())
     run_turn(executor, cc.user("build", author="ann"))
     return store, provider, executor
 
@@ -178,7 +178,7 @@ def test_what_the_provider_counts_beyond_our_count_is_an_overhead_of_its_channel
     first = compiler.compile("demo")
     compiler.commit(first, cc.assistant("ok"), usage=cc.Usage(input=60_000, output=2))
     store.append("demo", cc.user("more"))
-    again, anew = compiler.compile("demo"), compiler.compile("demo", system_prompt="Be brief.")
+    again, anew = compiler.compile("demo"), compiler.compile("demo", instructions="Be brief.")
     overhead = 60_000 - first.budget.input
     assert (again.budget.overhead, again.budget.measured) == (overhead, True)
     assert 60_000 < again.budget.input < 60_100
@@ -211,7 +211,9 @@ def test_events_report_the_usage_of_the_whole_request() -> None:
     """A gauge without the system prompt, or the provider's figure, is full before it shows that."""
     line = Scripted(says("ok", input=5_000, output=10))
     prompt = [cc.PromptFragment("identity", "You are a coder. " * 100)]
-    events = run_turn(cc.AgentExecutor(cc.open_store("memory:"), SONNET, fragments=prompt, endpoint=line))
+    events = run_turn(
+        cc.AgentExecutor(cc.open_store("memory:"), SONNET, instructions=prompt, endpoint=line, triggers=())
+    )
     (begun,) = [event for event in events if isinstance(event, StepStart)]
     (report,) = [event for event in events if isinstance(event, UsageReport)]
     assert begun.used > 300
@@ -227,7 +229,7 @@ def test_a_turn_may_have_a_prompt_context_of_its_own() -> None:
     store, provider = cc.open_store("memory:"), Scripted(*[says("ok")] * 4)
     waiting = cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
     prompt = cc.PromptBuilder().with_builtin("delegations")
-    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, context=waiting, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, instructions=prompt, context=waiting, endpoint=provider, triggers=())
 
     async def play() -> None:
         await executor.start("demo", "one").wait()
@@ -246,7 +248,7 @@ def test_the_context_of_an_executor_can_be_set() -> None:
     """It holds from the next turn on, and is checked as in the constructor."""
     store, provider = cc.open_store("memory:"), Scripted(*[says("ok")] * 2)
     prompt = cc.PromptBuilder().with_builtin("delegations")
-    executor = cc.AgentExecutor(store, SONNET, fragments=prompt, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, instructions=prompt, endpoint=provider, triggers=())
     executor.context = cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
     run_turn(executor, "one")
 
@@ -273,7 +275,13 @@ def test_a_function_returns_the_context_of_each_step() -> None:
     provider = Scripted(says(("1", "finish", {})), says("done"))
     prompt = cc.PromptBuilder().with_builtin("delegations")
     executor = cc.AgentExecutor(
-        cc.open_store("memory:"), SONNET, tools=[finish], fragments=prompt, context=context, endpoint=provider
+        cc.open_store("memory:"),
+        SONNET,
+        tools=[finish],
+        instructions=prompt,
+        context=context,
+        endpoint=provider,
+        triggers=(),
     )
 
     run_turn(executor, "go")
@@ -286,8 +294,8 @@ def test_a_context_function_must_fit_and_return_a_context() -> None:
     """The first is an error of the constructor, the second one of the turn."""
     store, provider = cc.open_store("memory:"), Scripted(says("ok"))
     with pytest.raises(InvalidSetting, match=r"does not accept the arguments of context\(conversation\)"):
-        cc.AgentExecutor(store, SONNET, context=lambda: None)  # type: ignore[arg-type]
-    executor = cc.AgentExecutor(store, SONNET, context=lambda name: name, endpoint=provider)  # type: ignore[arg-type]
+        cc.AgentExecutor(store, SONNET, context=lambda: None, triggers=())  # type: ignore[arg-type]
+    executor = cc.AgentExecutor(store, SONNET, context=lambda name: name, endpoint=provider, triggers=())  # type: ignore[arg-type]
 
     async def play() -> Exception | None:
         return (await executor.start("demo", "one").wait()).error
@@ -300,7 +308,7 @@ def test_a_context_function_must_fit_and_return_a_context() -> None:
 @pytest.mark.parametrize("name", ["contxt", "limits", "agent", "system_prompt", "triggers"])
 def test_an_assignment_without_effect_is_refused(name: str) -> None:
     """An executor and an agent are configured by their constructors."""
-    executor = cc.AgentExecutor(cc.open_store("memory:"), SONNET)
+    executor = cc.AgentExecutor(cc.open_store("memory:"), SONNET, triggers=())
     for each in (executor, executor.asking(None), cc.Agent(SONNET)):
         with pytest.raises(AttributeError, match=rf"{name} cannot be set\. Pass {name}=… to the constructor"):
             setattr(each, name, None)
@@ -317,7 +325,7 @@ def test_an_agent_runs_with_a_context_of_the_call() -> None:
 
 
 def team(store: cc.Store, name: str, *says: Say) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, name=name, tools=[add], endpoint=Scripted(*list(says)))
+    return cc.AgentExecutor(store, SONNET, name=name, tools=[add], endpoint=Scripted(*list(says)), triggers=())
 
 
 def test_the_answer_of_a_delegate_wakes_the_agent_that_asked() -> None:

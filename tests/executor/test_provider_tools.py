@@ -39,7 +39,7 @@ def recorded(name: str) -> list[JSONObject]:
 def agent(store: cc.Store, *names: str, seconds: float = 0.0) -> cc.AgentExecutor:
     provider = cc.provider("codex:gpt-5.4", client="replay")
     line = cc.endpoint(provider, recordings=[{"events": recorded(name)} for name in names], seconds=seconds)
-    return cc.AgentExecutor(store, provider, endpoint=line)
+    return cc.AgentExecutor(store, provider, endpoint=line, triggers=())
 
 
 def shape(messages: list[Message]) -> list[str]:
@@ -170,7 +170,7 @@ class Asking(Endpoint):
 def test_text_before_an_approval_is_published_before_the_request(store: cc.Store) -> None:
     """Guarantee 12.1: events are in the order in which things happened, also where they are stored in batches."""
     provider = cc.provider("codex:gpt-5.4", client="replay")
-    executor = cc.AgentExecutor(store, provider, endpoint=Asking(), approve=lambda call, tool: True)
+    executor = cc.AgentExecutor(store, provider, endpoint=Asking(), approve=lambda call, tool: True, triggers=())
     events = run_turn(executor, "Run it.")
     asked = next(index for index, event in enumerate(events) if isinstance(event, ApprovalRequest))
     (call,) = [event for event in events[:asked] if isinstance(event, ToolCallDelta)]
@@ -188,7 +188,7 @@ def test_the_provider_prompt_uses_tokens_without_affecting_calibration(store: cc
             event["params"]["tokenUsage"]["last"]["inputTokens"] += 20_000
     provider = cc.provider("codex:gpt-5.4", client="replay")
     line = cc.endpoint(provider, recordings=[{"events": events}])
-    executor = cc.AgentExecutor(store, provider, endpoint=line)
+    executor = cc.AgentExecutor(store, provider, endpoint=line, triggers=())
     run_turn(executor, "Run it. " + "word " * 60)
     usage = store.load("demo", last=1)[0].usage
     store.append("demo", cc.user("Again."))

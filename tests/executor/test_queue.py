@@ -61,7 +61,7 @@ def follow_up(store: cc.Store, text: str) -> QueuedMessage:
 def test_what_steers_enters_between_two_steps_of_the_running_turn(store: cc.Store) -> None:
     """Guarantee 11.9."""
     provider = Scripted(says(call(1)), then(lambda: steer(store, "only the first"), says(call(2))), says("All right."))
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider, triggers=())
 
     events = run_turn(executor, "add them all")
 
@@ -83,7 +83,7 @@ def test_what_steers_enters_between_two_steps_of_the_running_turn(store: cc.Stor
 def test_a_follow_up_opens_the_next_turn(store: cc.Store) -> None:
     """Guarantee 11.9: by itself, and the handle of the first turn has the events of both."""
     provider = Scripted(then(lambda: follow_up(store, "and then?"), says("First.")), says("Second."))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     events = run_turn(executor)
 
@@ -103,7 +103,7 @@ def test_several_of_both_keep_their_order(store: cc.Store) -> None:
         steer(store, "now 2")
 
     provider = Scripted(then(talk, says(call(1))), says("Steered."), says("One."), says("Two."), says("?"))
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider, triggers=())
 
     run_turn(executor)
 
@@ -124,7 +124,7 @@ def test_several_of_both_keep_their_order(store: cc.Store) -> None:
 def test_what_steers_a_turn_that_ends_opens_the_next(store: cc.Store) -> None:
     """Guarantee 11.9: it came while the last reply was written."""
     provider = Scripted(then(lambda: steer(store, "wait"), says("Done.")), says("I wait."))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     run_turn(executor)
 
@@ -142,7 +142,7 @@ def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) 
     refused = fails("auth", "no key")
     slow = says("one two three four five six", silent=FIRST_WORD)
     provider = Scripted(then(talk, refused if failure == "error" else slow), says("New."), says("Then."))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     async def ends_badly() -> cc.TurnResult:
         turn = executor.start("demo", "go")
@@ -171,7 +171,7 @@ def test_nothing_is_lost_where_a_turn_ends_badly(store: cc.Store, failure: str) 
 def test_a_run_without_input_takes_what_waits(store: cc.Store) -> None:
     """Guarantee 11.9: also where no turn was ever run."""
     follow_up(store, "anybody?")
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Yes.")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Yes.")), triggers=())
 
     events = run_turn(executor, None)
 
@@ -183,7 +183,7 @@ def test_input_that_comes_in_the_moment_a_turn_ends_is_answered(store: cc.Store)
     """Guarantee 11.9: by the turn that ends, or by the next run; exactly once."""
 
     async def talk(delay: float, number: int) -> None:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")), triggers=())
         turn = executor.start("demo", f"first {number}")
         await asyncio.sleep(delay)
         await executor.follow_up("demo", f"second {number}")
@@ -204,7 +204,7 @@ def test_pictures_wait_too(store: cc.Store) -> None:
     """Guarantee 11.9."""
     picture = cc.Media(mime_type="image/png", data=b"\x89PNG not really")
     provider = Scripted(says("Nice."))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     async def queues() -> None:
         await executor.follow_up("demo", cc.user([cc.Text("look"), picture]))
@@ -229,7 +229,7 @@ def test_what_cannot_be_a_message_does_not_enter_the_queue(store: cc.Store) -> N
 def test_redaction_removes_text_of_queued_input(store: cc.Store) -> None:
     """Guarantee 2.8: events about queued input are redacted with the message that it became."""
     follow_up(store, "my number is 555-1234")
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Noted.")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Noted.")), triggers=())
     run_turn(executor, None)
 
     store.redact("demo", 1)
@@ -246,7 +246,7 @@ def die_while_input_waits(address: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     provider = Scripted(says(call(1)), then(die, says("never")))
-    run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider))
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider, triggers=()))
 
 
 def test_nothing_is_lost_where_the_process_dies(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_nothing_is_lost_where_the_process_dies(tmp_path: Path) -> None:
     with cc.open_store(address) as store:
         assert waiting(store) == [("steer", "careful"), ("follow-up", "and this")]
         provider = Scripted(says("Careful."), says("This."))
-        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
+        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider, triggers=())
 
         events = asyncio.run(resumed(executor))
 

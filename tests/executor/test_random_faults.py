@@ -94,7 +94,7 @@ class Company:
                 tools=tools,
                 triggers=cc.default_triggers(),
                 approve=approve,
-                system_prompt=f"You answer in the conversation <{conversation}>.",
+                instructions=f"You answer in the conversation <{conversation}>.",
                 endpoint=self.lines[who],
             )
             for who, each in self.providers.items()

@@ -50,7 +50,7 @@ def texts(request: JSONObject) -> list[str]:
 
 
 def executor(store: cc.Store, provider: Scripted, run: str | None, *tools: object) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, name="coder", run=run, tools=[add, *tools], endpoint=provider)  # type: ignore[list-item]
+    return cc.AgentExecutor(store, SONNET, name="coder", run=run, tools=[add, *tools], endpoint=provider, triggers=())  # type: ignore[list-item]
 
 
 def test_two_runs_of_one_agent_answer_at_once() -> None:
@@ -129,7 +129,7 @@ def test_runs_at_once_have_sessions_of_their_own() -> None:
         await named("r3").start("demo", "three").wait()
 
     def named(run: str) -> cc.AgentExecutor:
-        return cc.AgentExecutor(store, MINE, run=run, endpoint=service)
+        return cc.AgentExecutor(store, MINE, run=run, endpoint=service, triggers=())
 
     store, service = cc.open_store("memory:"), Slow()
     reached, opened = asyncio.Event(), asyncio.Event()
@@ -346,6 +346,7 @@ def test_a_run_that_waits_for_approval_is_continued_beside_the_other() -> None:
         tools=[cc.tool(add, approval=True)],
         approve=cc.executor.Suspend(),
         endpoint=provider,
+        triggers=(),
     )
     asyncio.run(play())
     assert [message.run for message in store.load("demo") if message.tool_results] == ["r2", "r1"]

@@ -19,7 +19,9 @@ def sign() -> str:
 def test_one_agent_uses_another_approver_in_each_conversation(store: cc.Store) -> None:
     """The client and the tools are shared; the approver is not."""
     script = [says(call(1, "sign")), says("Done."), says(call(2, "sign")), says("Done.")]
-    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[cc.tool(sign, approval=True)])
+    agent = cc.AgentExecutor(
+        store, SONNET, endpoint=Scripted(*script), tools=[cc.tool(sign, approval=True)], triggers=()
+    )
     asked: list[str] = []
 
     def asking(name: str, answer: bool) -> cc.AgentExecutor:
@@ -46,7 +48,7 @@ async def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
     """Guarantee 3.2: one turn at a time, and starting another one raises an error at once."""
     refused = False
     slow = says("a b c", silent=FIRST_WORD, until=lambda: refused)
-    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow))
+    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow), triggers=())
     turn = agent.start("demo", "Hello")
     assert await turn.begun() == 1
     with pytest.raises(cc.errors.ConversationBusy):
@@ -58,7 +60,7 @@ async def test_a_turn_reports_its_start_or_its_error(store: cc.Store) -> None:
 
 async def test_a_watcher_of_the_end_may_start_the_next_turn(store: cc.Store) -> None:
     """Guarantee 3.2: the lease ends with the turn, in one transaction."""
-    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("One."), says("Two.")))
+    agent = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("One."), says("Two.")), triggers=())
     first = agent.start("demo", "Hello")
     await first.begun()
     while not any(isinstance(event, TurnFinish) for event in store.events("demo")):
@@ -75,7 +77,7 @@ def test_a_requested_summary_is_published_to_watchers(store: cc.Store) -> None:
 
     async def talk() -> None:
         agent = cc.AgentExecutor(
-            store, SONNET, max_input_tokens=12_000, summarize=lambda messages, previous: "It was long."
+            store, SONNET, max_input_tokens=12_000, summarize=lambda messages, previous: "It was long.", triggers=()
         )
         done = await agent.compact("demo")
         assert done is not None

@@ -71,7 +71,7 @@ def agent(
         resources=line.resources,
         summarize=summarize,
         max_input_tokens=max_input_tokens,
-        decay=decay,
+        compiler=cc.CompilerOptions(decay=decay),
     )
 
 
@@ -307,7 +307,12 @@ def test_no_request_gets_a_warning_and_its_end_at_once(
     for size in (65, 67, 96):
         line, store = Answering(size), cc.open_store("memory:")
         executor = cc.AgentExecutor(
-            store, model, triggers=context_triggers(), endpoint=line, summarize=summarize, policy=policy
+            store,
+            model,
+            triggers=context_triggers(),
+            endpoint=line,
+            summarize=summarize,
+            compiler=cc.CompilerOptions(policy=policy),
         )
         for number in range(1, 14):
             words = size + number % 3 * 130 * (policy == "sliding_window")  # what it cuts differs with the message
@@ -367,7 +372,7 @@ def test_a_trigger_message_never_takes_the_place_of_what_was_asked() -> None:
     for size in range(770, 1_131, 45):
         alone, line = Answering(3), Answering(3)
         asked = "question " + "text " * size
-        bare = cc.AgentExecutor(cc.open_store("memory:"), model, endpoint=alone, summarize=None)
+        bare = cc.AgentExecutor(cc.open_store("memory:"), model, endpoint=alone, summarize=None, triggers=())
         executor = cc.AgentExecutor(
             cc.open_store("memory:"),
             model,

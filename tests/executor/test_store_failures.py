@@ -50,7 +50,7 @@ def unwilling(tmp_path: Path) -> Iterator[Unwilling]:
 
 def agent(store: cc.Store) -> cc.AgentExecutor:
     words = " ".join([f"word{number}" for number in range(30)])
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*[says(words, pause=0.01)] * 2))
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*[says(words, pause=0.01)] * 2), triggers=())
 
 
 @pytest.mark.parametrize("number", some(range(3, WRITES), 4))
@@ -98,7 +98,11 @@ def test_progress_that_could_not_be_stored_is_logged(unwilling: Unwilling, caplo
     async def run() -> cc.TurnResult:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
         scripted = Scripted(says(call(1, "read")), says("done"))
-        return await cc.AgentExecutor(unwilling, SONNET, tools=[read], endpoint=scripted).start("demo", "go").wait()
+        return (
+            await cc.AgentExecutor(unwilling, SONNET, tools=[read], endpoint=scripted, triggers=())
+            .start("demo", "go")
+            .wait()
+        )
 
     assert asyncio.run(run()).finish == "stop"
     gc.collect()

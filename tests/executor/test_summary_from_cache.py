@@ -49,7 +49,9 @@ def kinds(bodies: list[bytes]) -> list[str]:
 def test_the_request_for_a_summary_extends_the_last_request(store: cc.Store, name: str) -> None:
     """Guarantee 7.10: same tools, system prompt, settings and messages, to the byte; the channel does not move."""
     line = replying(name)
-    executor = cc.AgentExecutor(store, small(name), tools=[look_up], system_prompt="Be brief.", endpoint=line)
+    executor = cc.AgentExecutor(
+        store, small(name), tools=[look_up], instructions="Be brief.", endpoint=line, triggers=()
+    )
     fill(store)
     run_turn(executor, "first")
     run_turn(executor, "second")
@@ -78,7 +80,7 @@ def test_the_request_for_a_summary_extends_the_last_request(store: cc.Store, nam
 
 def test_a_preview_knows_what_the_cache_saves(store: cc.Store) -> None:
     """It prices the part that the provider has read before as a cache read."""
-    executor = cc.AgentExecutor(store, small(SONNET), endpoint=replying(SONNET))
+    executor = cc.AgentExecutor(store, small(SONNET), endpoint=replying(SONNET), triggers=())
     fill(store)
     cold = executor.preview_compaction("demo")
     run_turn(executor, "first")
@@ -102,7 +104,7 @@ def test_a_preview_knows_what_the_cache_saves(store: cc.Store) -> None:
 def test_a_request_that_may_not_end_with_a_text_is_not_extended(store: cc.Store, options: JSONObject) -> None:
     """Guarantee 7.10: then the messages are sent in a separate request, as a fenced transcript."""
     line = replying(SONNET)
-    executor = cc.AgentExecutor(store, small(SONNET), endpoint=line, **options)
+    executor = cc.AgentExecutor(store, small(SONNET), endpoint=line, **{"triggers": (), **options})
     fill(store)
     run_turn(executor, "first")
 
@@ -113,13 +115,15 @@ def test_a_request_that_may_not_end_with_a_text_is_not_extended(store: cc.Store,
 def test_the_first_request_of_a_channel_has_no_cache_to_read(store: cc.Store) -> None:
     line = replying(SONNET)
     fill(store)
-    assert asyncio.run(cc.AgentExecutor(store, small(SONNET), endpoint=line).compact("demo")) is not None
+    assert asyncio.run(cc.AgentExecutor(store, small(SONNET), endpoint=line, triggers=()).compact("demo")) is not None
     assert kinds(line.bodies) == ["separate"]
 
 
 def test_a_function_that_sums_up_gets_no_request(store: cc.Store) -> None:
     line = replying(SONNET)
-    executor = cc.AgentExecutor(store, small(SONNET), endpoint=line, summarize=lambda messages, previous: "mine")
+    executor = cc.AgentExecutor(
+        store, small(SONNET), endpoint=line, summarize=lambda messages, previous: "mine", triggers=()
+    )
     fill(store)
     run_turn(executor, "first")
     assert asyncio.run(executor.compact("demo")) is not None
@@ -142,7 +146,7 @@ def test_a_tool_call_in_the_reply_is_not_run(store: cc.Store) -> None:
         return says("All of it, in short." if SEPARATE in body else "Fine.")
 
     line = Scripted(reply)
-    executor = cc.AgentExecutor(store, small(SONNET), tools=[act], endpoint=line)
+    executor = cc.AgentExecutor(store, small(SONNET), tools=[act], endpoint=line, triggers=())
     fill(store)
     run_turn(executor, "first")
 
@@ -165,7 +169,7 @@ def changes(store: cc.Store, at: int) -> dict[str, Callable[[], object]]:
 @pytest.mark.parametrize("change", ["edit", "rewind", "redact"])
 def test_a_summary_is_not_used_without_a_message_it_was_written_from(store: cc.Store, change: str) -> None:
     """Guarantee 7.10: the request had all messages, so the summary may quote those after the ones it replaces."""
-    executor = cc.AgentExecutor(store, small(SONNET), endpoint=replying(SONNET))
+    executor = cc.AgentExecutor(store, small(SONNET), endpoint=replying(SONNET), triggers=())
     fill(store)
     run_turn(executor, "the last question")
     done = asyncio.run(executor.compact("demo"))
@@ -195,7 +199,7 @@ def test_a_full_window_is_summed_up_from_the_cache_during_a_turn(store: cc.Store
 
     line = Scripted(reply)
     provider = cc.provider(SONNET, window=12_000, output=2_000)
-    executor = cc.AgentExecutor(store, provider, tools=[note], endpoint=line, summarize_at=None)
+    executor = cc.AgentExecutor(store, provider, tools=[note], endpoint=line, summarize_at=None, triggers=())
 
     events = run_turn(executor, "write notes")
 

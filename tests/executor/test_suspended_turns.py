@@ -99,7 +99,9 @@ def test_new_input_is_queued_while_a_turn_waits(store: cc.Store) -> None:
     for each in store.approvals("demo"):
         store.answer_approval(each.id, True)
     provider = Scripted(DONE, says("Yes."))
-    agent = cc.AgentExecutor(store, SONNET, tools=shop.tools(), endpoint=provider, approve=cc.executor.Suspend())
+    agent = cc.AgentExecutor(
+        store, SONNET, tools=shop.tools(), endpoint=provider, approve=cc.executor.Suspend(), triggers=()
+    )
 
     async def resumed() -> list[str]:
         turn = agent.resume("demo")

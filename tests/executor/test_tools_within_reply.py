@@ -115,7 +115,7 @@ def test_a_reply_that_fails_after_a_result_reports_the_programs_own_error(
         for event in events:
             yield event
 
-    executor = cc.AgentExecutor(store, provider, endpoint=Program(script, starts=format == "codex"))
+    executor = cc.AgentExecutor(store, provider, endpoint=Program(script, starts=format == "codex"), triggers=())
 
     async def work() -> cc.executor.TurnResult:
         return await executor.start("demo", "Go.").wait()
@@ -137,7 +137,7 @@ def test_an_error_that_an_own_client_yields_is_the_error_of_the_turn(store: cc.S
         yield {"type": "error", "error": {"type": "invalid_request_error", "message": "This is wrong."}}
 
     program = Program(script, starts=False)
-    executor = cc.AgentExecutor(store, provider, endpoint=program)
+    executor = cc.AgentExecutor(store, provider, endpoint=program, triggers=())
 
     async def work() -> cc.executor.TurnResult:
         return await executor.start("demo", "Go.").wait()
@@ -155,7 +155,7 @@ def test_a_program_that_is_not_marked_as_one_may_end_with_a_result(store: cc.Sto
         for event in (*LINES, {"type": "result", "subtype": "success", "session_id": "S", "is_error": False}):
             yield event
 
-    executor = cc.AgentExecutor(store, provider, endpoint=Program(script, starts=False))
+    executor = cc.AgentExecutor(store, provider, endpoint=Program(script, starts=False), triggers=())
 
     async def work() -> cc.executor.TurnResult:
         return await executor.start("demo", "Go.").wait()
@@ -289,10 +289,10 @@ def test_a_request_that_a_hook_has_changed_is_what_the_program_gets(store: cc.St
     def bare(request: JSONObject, step: int) -> JSONObject:
         return {name: value for name, value in request.items() if name != "developerInstructions"}
 
-    executor, program = agent(store, script, system_prompt="Be brief.", on_prepare_messages=bare)
+    executor, program = agent(store, script, instructions="Be brief.", on_prepare_messages=bare)
     run_turn(executor, "Go.")
     assert "developerInstructions" not in program.calls[0].full_request()
-    told_again, other = agent(store, script, system_prompt="Be brief.")
+    told_again, other = agent(store, script, instructions="Be brief.")
     run_turn(told_again, "Go.")
     run_turn(told_again, "Go.")
     assert other.calls[-1].session

@@ -27,7 +27,7 @@ from tests.executor.scripted_provider import (
 def test_a_turn_with_a_tool_publishes_all_events(store: cc.Store) -> None:
     """Guarantees 11.1, 12.1."""
     provider = Scripted(says("Let me add.", call(1, a=2, b=3)), says("It is 5."))
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider, triggers=())
 
     events = run_turn(executor, "What is 2 + 3?")
 
@@ -53,7 +53,7 @@ def test_a_turn_with_a_tool_publishes_all_events(store: cc.Store) -> None:
 
 def test_events_are_numbered_stored_and_replayed_from_any_number(store: cc.Store) -> None:
     """Guarantee 12.1."""
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted(says(call(1)), says("3")))
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted(says(call(1)), says("3")), triggers=())
 
     events = run_turn(executor)
 
@@ -80,7 +80,7 @@ def test_sent_requests_equal_rebuilt_requests(store: cc.Store) -> None:
 def test_steps_and_turns_are_stored(store: cc.Store) -> None:
     """Guarantee 3.3."""
     provider = Scripted(says(call(1), input=40), says("3", input=60), says("Bye."))
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider, triggers=())
 
     run_turn(executor)
     run_turn(executor, "thanks")
@@ -110,7 +110,7 @@ def test_parallel_tools_run_side_by_side_and_are_shown_in_order(store: cc.Store)
 
     calls = tuple(call(number, "slow", number=number) for number in range(3))
     provider = Scripted(says(*calls), says("Done."))
-    executor = cc.AgentExecutor(store, SONNET, tools=[slow], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[slow], endpoint=provider, triggers=())
 
     run_turn(executor)
 
@@ -134,7 +134,9 @@ def test_a_tool_that_must_not_runs_alone(store: cc.Store) -> None:
 
     tool = cc.tool(counted, parallel=False)
     calls = tuple(call(number, "counted", number=number) for number in range(4))
-    executor = cc.AgentExecutor(store, SONNET, tools=[tool], endpoint=Scripted(says(*calls), says("Done.")))
+    executor = cc.AgentExecutor(
+        store, SONNET, tools=[tool], endpoint=Scripted(says(*calls), says("Done.")), triggers=()
+    )
 
     run_turn(executor)
 
@@ -151,7 +153,7 @@ def test_tool_errors_are_reported_to_the_model(store: cc.Store) -> None:
         says(call(4, "fails", a=1), malformed='{"a": '),
         says("I give up."),
     )
-    executor = cc.AgentExecutor(store, SONNET, tools=[fails], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[fails], endpoint=provider, triggers=())
 
     events = run_turn(executor)
 
@@ -173,7 +175,7 @@ def test_a_tool_that_takes_too_long_is_left(store: cc.Store) -> None:
 
     provider = Scripted(says(call(1, "sleeps")), says("Too slow."))
     limits = cc.Limits(tool_seconds=0.05)
-    executor = cc.AgentExecutor(store, SONNET, tools=[cc.tool(sleeps)], limits=limits, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[cc.tool(sleeps)], limits=limits, endpoint=provider, triggers=())
 
     run_turn(executor)
 
@@ -181,7 +183,7 @@ def test_a_tool_that_takes_too_long_is_left(store: cc.Store) -> None:
 
 
 def test_usage_and_context_size_are_published(store: cc.Store) -> None:
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.", input=1_000, output=50)))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.", input=1_000, output=50)), triggers=())
 
     events = run_turn(executor)
 
@@ -196,7 +198,7 @@ def test_a_slow_reply_is_published_in_pieces(store: cc.Store) -> None:
     seen: list[int] = []
     slow = says("one two three four five six", silent=FIRST_WORD + 2, until=lambda: bool(seen))
     provider = Scripted(slow)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     async def watched() -> None:
         async for event in executor.run("demo", "count"):
@@ -220,7 +222,7 @@ def test_a_second_turn_is_refused_or_waits(store: cc.Store) -> None:
     refused = False
     slow = says("one two three", silent=FIRST_WORD, until=lambda: refused)
     provider = Scripted(slow, says("second"))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     async def both() -> str:
         nonlocal refused
@@ -239,7 +241,7 @@ def test_a_second_turn_is_refused_or_waits(store: cc.Store) -> None:
 
 def test_leaving_the_loop_cancels_the_turn(store: cc.Store) -> None:
     provider = Scripted(says("one two three four five six seven", silent=FIRST_WORD))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     async def leaves() -> None:
         events = executor.run("demo", "count")
@@ -256,7 +258,7 @@ def test_leaving_the_loop_cancels_the_turn(store: cc.Store) -> None:
 
 
 def test_no_turn_without_input(store: cc.Store) -> None:
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")), triggers=())
 
     run_turn(executor)
     events = run_turn(executor, None)
@@ -267,7 +269,7 @@ def test_no_turn_without_input(store: cc.Store) -> None:
 
 def test_an_unanswered_message_is_answered_without_new_input(store: cc.Store) -> None:
     store.append("demo", cc.user("Anybody there?"))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Yes.")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Yes.")), triggers=())
 
     events = run_turn(executor, None)
 
@@ -281,7 +283,7 @@ def test_results_are_published_with_their_first_characters(store: cc.Store) -> N
         return "x" * 10_000
 
     provider = Scripted(says(call(1, "long")), says("Much."))
-    executor = cc.AgentExecutor(store, SONNET, tools=[long], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[long], endpoint=provider, triggers=())
 
     events = run_turn(executor)
 
@@ -295,7 +297,9 @@ def test_a_small_model_is_kept_from_going_round_in_circles(store: cc.Store) -> N
 
     def sent(**options: Any) -> JSONObject:  # options of several types
         line = Scripted(says("Hello."))
-        executor = cc.AgentExecutor(store, cc.provider("local", format="anthropic"), endpoint=line, **options)
+        executor = cc.AgentExecutor(
+            store, cc.provider("local", format="anthropic"), endpoint=line, **{"triggers": (), **options}
+        )
         run_turn(executor, "hi")
         return line.requests[0]
 

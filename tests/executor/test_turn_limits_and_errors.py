@@ -56,7 +56,9 @@ def finish_of(events: list[AnyEvent]) -> str:
 def test_the_limit_of_steps_is_exact(store: cc.Store, steps: int) -> None:
     """Guarantee 11.2: it ends the turn with its own finish reason, not with an error."""
     provider = Scripted(asks_for_ever)
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], limits=cc.Limits(steps=steps), endpoint=provider)
+    executor = cc.AgentExecutor(
+        store, SONNET, tools=[add], limits=cc.Limits(steps=steps), endpoint=provider, triggers=()
+    )
 
     events = run_turn(executor)
 
@@ -81,7 +83,7 @@ def test_the_limit_of_tool_calls_is_exact(store: cc.Store) -> None:
 
     calls = tuple(call(number, "note", number=number) for number in range(5))
     executor = cc.AgentExecutor(
-        store, SONNET, tools=[note], limits=cc.Limits(tool_calls=3), endpoint=Scripted(says(*calls))
+        store, SONNET, tools=[note], limits=cc.Limits(tool_calls=3), endpoint=Scripted(says(*calls)), triggers=()
     )
 
     events = run_turn(executor)
@@ -97,7 +99,7 @@ def test_the_limit_of_cost_ends_the_turn(store: cc.Store) -> None:
     """Guarantee 11.2."""
     script = [says(call(number, a=number, b=1), input=100_000) for number in range(9)]
     executor = cc.AgentExecutor(
-        store, SONNET, tools=[add], limits=cc.Limits(cost=0.7), endpoint=Scripted(*script), summarize=None
+        store, SONNET, tools=[add], limits=cc.Limits(cost=0.7), endpoint=Scripted(*script), summarize=None, triggers=()
     )
 
     events = run_turn(executor)
@@ -109,7 +111,7 @@ def test_the_limit_of_cost_ends_the_turn(store: cc.Store) -> None:
 def test_the_limit_of_time_ends_the_turn(store: cc.Store) -> None:
     """Guarantee 11.2: wall time per turn."""
     provider = Scripted(says("one two three four", silent=FIRST_WORD))
-    executor = cc.AgentExecutor(store, SONNET, limits=cc.Limits(seconds=HOUR), endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, limits=cc.Limits(seconds=HOUR), endpoint=provider, triggers=())
 
     async def main(advance: Advance) -> list[AnyEvent]:
         events: list[AnyEvent] = []
@@ -137,6 +139,7 @@ def test_a_custom_rule_may_end_the_turn_after_tools(store: cc.Store) -> None:
         tools=[add],
         endpoint=Scripted(asks_for_ever),
         should_continue=lambda reply, results: len(store.load("demo")) < 6,
+        triggers=(),
     )
 
     events = run_turn(executor)
@@ -148,7 +151,7 @@ def test_a_custom_rule_may_end_the_turn_after_tools(store: cc.Store) -> None:
 def test_cancelling_during_the_stream_keeps_received_text(store: cc.Store) -> None:
     """Guarantee 11.10: partial text with its status, usage kept, the ledger does not move."""
     provider = Scripted(says("one two three four five six", silent=FIRST_WORD), says("Fresh."))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     async def cancels() -> cc.TurnResult:
         turn = executor.start("demo", "count")
@@ -183,7 +186,7 @@ def test_cancelling_while_tools_run_answers_every_call(store: cc.Store) -> None:
 
     calls = tuple(call(number, "waits", number=number) for number in range(3))
     provider = Scripted(says(*calls), says("Fine."))
-    executor = cc.AgentExecutor(store, SONNET, tools=[waits], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[waits], endpoint=provider, triggers=())
 
     async def cancels() -> cc.TurnResult:
         turn = executor.start("demo", "go")
@@ -205,7 +208,7 @@ def test_cancelling_while_tools_run_answers_every_call(store: cc.Store) -> None:
 def test_a_transient_failure_is_retried_twice(store: cc.Store) -> None:
     """Guarantee 11.11: transient errors twice with backoff."""
     provider = Scripted(overloaded(), overloaded(), says("There."))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     events = run_turn(executor)
 
@@ -221,7 +224,7 @@ def test_a_transient_failure_is_retried_twice(store: cc.Store) -> None:
 def test_the_third_failure_ends_the_turn(store: cc.Store) -> None:
     """Guarantee 11.11. What was asked stays, and the next turn answers it."""
     provider = Scripted(overloaded(), overloaded(), overloaded(), says("Back again."))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     with pytest.raises(ProviderFailed, match="Overloaded"):
         run_turn(executor)
@@ -239,7 +242,7 @@ def test_the_third_failure_ends_the_turn(store: cc.Store) -> None:
 def test_retry_after_is_honoured(store: cc.Store) -> None:
     """Guarantee 11.11."""
     busy = fails("rate", "slow down", status=429, retry_after=1.2)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(busy, says("Now.")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(busy, says("Now.")), triggers=())
 
     began = time.monotonic()
     run_turn(executor)
@@ -252,7 +255,7 @@ def test_permanent_failures_are_not_retried(store: cc.Store, kind: str) -> None:
     """Guarantee 11.11: auth and quota never."""
     failure = fails("auth" if kind == "auth" else "quota" if kind == "quota" else "invalid", "no")
     provider = Scripted(failure)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     with pytest.raises(ProviderFailed):
         run_turn(executor)
@@ -262,7 +265,7 @@ def test_permanent_failures_are_not_retried(store: cc.Store, kind: str) -> None:
 
 def test_an_error_without_a_text_is_named_by_its_type(store: cc.Store, caplog: pytest.LogCaptureFixture) -> None:
     """A client may raise a plain `TimeoutError()`: the log, the event, the step and the attempt name it."""
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(TimeoutError()))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(TimeoutError()), triggers=())
     with pytest.raises(TimeoutError):
         run_turn(executor)
 
@@ -282,7 +285,7 @@ def test_an_error_without_a_text_is_named_by_its_type(store: cc.Store, caplog: p
 def test_no_retry_after_output_has_begun(store: cc.Store) -> None:
     """Guarantees 11.11, 11.10: what came is kept, with its status."""
     provider = Scripted(says("one two three", broken=4), says("never"))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=())
 
     with pytest.raises(ProviderFailed, match="cut"):
         run_turn(executor)
@@ -301,7 +304,7 @@ def test_a_context_that_is_too_long_is_tried_once_with_less(store: cc.Store) -> 
         store.append("demo", cc.assistant(f"answer {number} " + "word " * 200))
     too_long = fails("context", "prompt is too long", status=400)
     provider = Scripted(too_long, says("Fits."), too_long, too_long, says("never"))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, summarize=None)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, summarize=None, triggers=())
 
     run_turn(executor)
     with pytest.raises(ProviderFailed, match="too long"):
@@ -316,7 +319,7 @@ def test_a_context_that_is_too_long_is_tried_once_with_less(store: cc.Store) -> 
 def test_what_cannot_fit_is_not_sent(store: cc.Store) -> None:
     """Guarantee 7.3."""
     provider = Scripted(says("never"))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, max_input_tokens=100)
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, max_input_tokens=100, triggers=())
 
     with pytest.raises(ContextOverflow):
         run_turn(executor, "word " * 1_000)
@@ -335,7 +338,7 @@ def test_a_reply_that_comes_too_late_is_kept(store: cc.Store) -> None:
                     store.edit("demo", 1, cc.user("something else"))
                 yield event
 
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Edited(says("one two three four")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Edited(says("one two three four")), triggers=())
     store.append("demo", cc.user("first"))
     with pytest.raises(StaleCompile):
         run_turn(executor, "second")
@@ -357,7 +360,7 @@ def test_approval_is_requested_and_published(store: cc.Store) -> None:
 
     provider = Scripted(says(call(1, "delete", path="a"), call(2, "delete", path="b")), says("Done."))
     tools = [cc.tool(delete, approval=True)]
-    executor = cc.AgentExecutor(store, SONNET, tools=tools, approve=decide, endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=tools, approve=decide, endpoint=provider, triggers=())
 
     events = run_turn(executor)
 
@@ -380,6 +383,7 @@ def test_calls_of_one_id_are_approved_and_answered_one_by_one(store: cc.Store) -
         tools=[noting(ran)],
         approve=lambda call, tool: call.arguments["path"] != "second",
         endpoint=Scripted(says(*twice), says(call(1, "noted", path="later")), says("Done.")),
+        triggers=(),
     )
 
     events = run_turn(executor)
@@ -413,7 +417,7 @@ def test_parallel_calls_of_one_id_run_one_after_the_other(store: cc.Store) -> No
 
     twice = tuple(call(1, "noted", path=path) for path in ("first", "second"))
     line = Scripted(says(*twice), says("Done."))
-    run_turn(cc.AgentExecutor(store, SONNET, tools=[noted], endpoint=line))
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[noted], endpoint=line, triggers=()))
 
     assert ran == ["first begins", "first ends", "second begins", "second ends"]
     results = [result for message in store.load("demo") for result in message.tool_results]
@@ -434,6 +438,7 @@ def test_a_call_that_is_altered_while_it_waits_is_not_run(store: cc.Store) -> No
         tools=[noting(ran)],
         approve=decide,
         endpoint=Scripted(says(call(1, "noted", path="a")), says("Pity.")),
+        triggers=(),
     )
 
     run_turn(executor)
@@ -446,7 +451,7 @@ def test_without_an_approver_the_call_is_declined(store: cc.Store) -> None:
     ran: list[str] = []
     tool = noting(ran)
     executor = cc.AgentExecutor(
-        store, SONNET, tools=[tool], endpoint=Scripted(says(call(1, "noted", path="a")), says("Pity."))
+        store, SONNET, tools=[tool], endpoint=Scripted(says(call(1, "noted", path="a")), says("Pity.")), triggers=()
     )
 
     run_turn(executor)
@@ -478,8 +483,9 @@ def test_a_pending_approval_does_not_block_other_calls(store: cc.Store) -> None:
         tools=[noting([])],
         approve=decide,
         endpoint=Scripted(says(call(1, "noted", path="a")), says("Noted.")),
+        triggers=(),
     )
-    other = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Meanwhile.")))
+    other = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Meanwhile.")), triggers=())
 
     async def both() -> list[str]:
         first = waits.start("one", "go")

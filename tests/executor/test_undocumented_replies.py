@@ -37,7 +37,7 @@ def calling(*calls: tuple[str | None, str]) -> list[JSONObject]:
 def test_an_emoji_that_comes_in_two_halves_is_whole(store: cc.Store, pause: float) -> None:
     """Guarantee 10.3: whether the halves are journaled apart or not."""
     raw = Scripted(chunks({"content": "well \ud83d"}, {"content": "\ude00 done \ud83d"}), pause=pause)
-    executor = cc.AgentExecutor(store, SERVER, endpoint=raw)
+    executor = cc.AgentExecutor(store, SERVER, endpoint=raw, triggers=())
     events = run_turn(executor)
     assert store.load("demo")[-1].text == "well 😀 done \ufffd"
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "well 😀 done \ufffd"
@@ -47,7 +47,7 @@ def test_an_emoji_that_comes_in_two_halves_is_whole(store: cc.Store, pause: floa
 def test_calls_without_ids_are_given_some(store: cc.Store, name: str | None) -> None:
     """Guarantee 5.1: matching is by id, so there has to be one."""
     raw = Scripted(calling((name, '{"a": 1, "b": 2}'), (name, '{"a": 3, "b": 4}')), chunks({"content": "done"}))
-    executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=raw)
+    executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=raw, triggers=())
     events = run_turn(executor)
     results = raw.requests[1]["messages"][-2:]
     assert [(each["tool_call_id"], each["content"]) for each in results] == [("call_0", "3"), ("call_1", "7")]
@@ -57,7 +57,7 @@ def test_calls_without_ids_are_given_some(store: cc.Store, name: str | None) -> 
 def test_two_calls_of_one_id_at_two_indexes_are_two(store: cc.Store) -> None:
     """Guarantee 5.1: and each gets its own result."""
     raw = Scripted(calling(("c", '{"a": 1, "b": 2}'), ("c", '{"a": 3, "b": 4}')), chunks({"content": "done"}))
-    executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=raw)
+    executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=raw, triggers=())
     run_turn(executor)
     said, *results = raw.requests[1]["messages"][-3:]
     assert [each["content"] for each in results] == ["3", "7"]
@@ -74,7 +74,7 @@ def test_of_two_calls_of_one_id_each_gets_its_result(store: cc.Store) -> None:
 
     calls = (call(1, "nap", seconds=0.05), call(1, "nap", seconds=0.0))
     scripted = Scripted(says(*calls), says("done"))
-    run_turn(cc.AgentExecutor(store, SONNET, tools=[nap], endpoint=scripted))
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[nap], endpoint=scripted, triggers=()))
     assert [each["content"] for each in scripted.requests[1]["messages"][-1]["content"]] == ["slept 0.05", "slept 0.0"]
 
 
@@ -83,7 +83,7 @@ def test_odd_figures_of_usage_do_not_lock_a_conversation(store: cc.Store, figure
     """Guarantee 15.1: what a server counts is stored as numbers of tokens, and read again."""
     usage: JSONObject = {"choices": [], "usage": {"prompt_tokens": figure, "completion_tokens": 2.0}}
     raw = Scripted([*chunks({"content": "one"}), usage], chunks({"content": "two"}))
-    executor = cc.AgentExecutor(store, SERVER, endpoint=raw)
+    executor = cc.AgentExecutor(store, SERVER, endpoint=raw, triggers=())
     for _ in range(2):
         run_turn(executor)
     assert [turn.finish for turn in store.turns("demo")] == ["stop", "stop"]
@@ -103,7 +103,7 @@ def test_a_finish_reason_of_the_provider_is_not_confused_with_ours(store: cc.Sto
         return turn.results
 
     raw = Scripted(chunks({"content": "one"}, finish=finish), chunks({"content": "two"}))
-    executor = cc.AgentExecutor(store, SERVER, endpoint=raw)
+    executor = cc.AgentExecutor(store, SERVER, endpoint=raw, triggers=())
     assert [each.text for each in asyncio.run(results())] == ["one", "two"]
     assert [each.finish for each in store.turns("demo")] == ["other", "stop"]
 
@@ -112,7 +112,7 @@ def test_a_connection_lost_after_the_complete_reply_is_not_a_failure(store: cc.S
     """Guarantee 11.11: the reason for the end had come, and nothing was to follow."""
     whole = says("hello there")
     cut = says("hello there", broken=len(whole.events()) - 1)
-    run_turn(cc.AgentExecutor(store, SONNET, endpoint=Scripted(cut)))
+    run_turn(cc.AgentExecutor(store, SONNET, endpoint=Scripted(cut), triggers=()))
     assert [(message.text, message.status) for message in store.load("demo")][-1] == ("hello there", "sent")
 
 
@@ -120,12 +120,12 @@ def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store
     """Guarantee 11.11: tried again before anything was said; after that, what was said is kept."""
     sound = says("hello there").events()
     scripted = Scripted([sound[0], {"type": "content_block_start"}], sound)
-    run_turn(cc.AgentExecutor(store, SONNET, endpoint=scripted), conversation="first")
+    run_turn(cc.AgentExecutor(store, SONNET, endpoint=scripted, triggers=()), conversation="first")
     assert [message.text for message in store.load("first")] == ["hello", "hello there"]
 
     cut = Scripted([*sound[:3], {"type": "content_block_delta"}])
     with pytest.raises(ProviderFailed, match="cannot be parsed"):
-        run_turn(cc.AgentExecutor(store, SONNET, endpoint=cut), conversation="second")
+        run_turn(cc.AgentExecutor(store, SONNET, endpoint=cut, triggers=()), conversation="second")
     assert [(message.text, message.status) for message in store.load("second")] == [
         ("hello", "sent"),
         ("hello ", "error"),
@@ -137,7 +137,7 @@ def test_an_event_that_cannot_be_read_is_a_failure_that_may_pass(store: cc.Store
 def test_an_invalid_event_is_a_transient_failure(store: cc.Store, event: JSONObject) -> None:
     """Whatever an endpoint gives, the call is tried again: no error of our own ends the turn."""
     sound = says("hello there").events()
-    run_turn(cc.AgentExecutor(store, SONNET, endpoint=Scripted([sound[0], event], sound)))
+    run_turn(cc.AgentExecutor(store, SONNET, endpoint=Scripted([sound[0], event], sound), triggers=()))
     assert [message.text for message in store.load("demo")] == ["hello", "hello there"]
 
 
@@ -150,7 +150,7 @@ def test_the_event_that_failed_is_left_out_and_not_an_equal_one_before_it(store:
     provider = cc.provider("openai:gpt-5.1")
     incoming = ReplyStream(
         TurnStore(store, "demo", "assistant", store.acquire("demo", "assistant")),
-        cc.MessageCompiler(store, provider).compile("demo", system_prompt="x", dry_run=True),
+        cc.MessageCompiler(store, provider).compile("demo", instructions="x", dry_run=True),
         1,
     )
     for event in ({**odd}, added, said):
@@ -166,7 +166,7 @@ def test_a_call_of_no_tool_in_particular_is_answered(store: cc.Store, pause: flo
     """Guarantee 2.3: nothing crashes, and nothing is lost."""
     nameless: JSONObject = {"index": 0, "id": "c1", "type": "function", "function": {"name": "", "arguments": "{}"}}
     line = Scripted(chunks({"tool_calls": [nameless]}, finish="tool_calls"), chunks({"content": "Sorry."}), pause=pause)
-    executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=line)
+    executor = cc.AgentExecutor(store, SERVER, tools=[add], endpoint=line, triggers=())
 
     run_turn(executor)
 
@@ -194,7 +194,7 @@ def test_a_reply_of_many_events_leaves_others_their_turn(monkeypatch: pytest.Mon
         return put_together(self)
 
     monkeypatch.setattr(ReplyStream, "received_messages", messages)
-    executor = cc.AgentExecutor(cc.open_store("memory:"), SERVER, endpoint=Flood())
+    executor = cc.AgentExecutor(cc.open_store("memory:"), SERVER, endpoint=Flood(), triggers=())
     run_turn(executor)
     assert ran == [True, False], "something else ran before the stream had ended"
     assert threads[0] is not threading.main_thread()

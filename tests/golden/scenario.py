@@ -118,7 +118,7 @@ async def _work(store: cc.Store) -> list[bytes]:
         sonnet(),
         tools=[*tools(add, fail, sign, count, draw, ask_helper), todo_tool()],
         triggers=[*default_triggers(), *resource_triggers(), *TRIGGERS],
-        fragments=PromptBuilder([PromptFragment("weather", "It rains.", "dynamic")]).with_builtin(
+        instructions=PromptBuilder([PromptFragment("weather", "It rains.", "dynamic")]).with_builtin(
             "behaviour", "identity", "project", "todos", "response", "delegations", "agents",
             system_prompt="You keep a garden.",
         ),
@@ -146,7 +146,9 @@ async def _failures(store: cc.Store) -> list[bytes]:
         says(call(1, "add"), malformed='{"a": 1,'),
         says("That was wrong."),
     )
-    executor = cc.AgentExecutor(store, sonnet(), tools=tools(add), endpoint=line, failed="annotate")
+    executor = cc.AgentExecutor(
+        store, sonnet(), tools=tools(add), endpoint=line, compiler=cc.CompilerOptions(failed="annotate"), triggers=()
+    )
     for given in ("Go on.", None, "Try again."):
         await run(executor, "failures", given)
     return line.bodies
@@ -154,7 +156,7 @@ async def _failures(store: cc.Store) -> list[bytes]:
 
 async def _cancelled(store: cc.Store) -> list[bytes]:
     line = Scripted(says("One two three.", silent=4), says("Again from one.", input=1_500))
-    executor = cc.AgentExecutor(store, sonnet(), endpoint=line)
+    executor = cc.AgentExecutor(store, sonnet(), endpoint=line, triggers=())
     turn = executor.start("cancelled", "Count.")
     async with aclosing(turn.events()) as events:
         async for event in events:
@@ -174,7 +176,7 @@ async def _interrupted(store: cc.Store) -> list[bytes]:
         return "never stored"
 
     line = Scripted(says("I lose it.", ("c1", "lose", {})), says("Here I am again."))
-    executor = cc.AgentExecutor(store, sonnet(), tools=tools(lose), endpoint=line)
+    executor = cc.AgentExecutor(store, sonnet(), tools=tools(lose), endpoint=line, triggers=())
     await run(executor, "interrupted", "Lose it.")
     with suppress(ContextcError):
         await executor.resume("interrupted").wait()
@@ -226,7 +228,7 @@ async def _replaced(store: cc.Store) -> list[bytes]:
         return {**request, "metadata": {"user_id": "golden"}}
 
     line = Scripted(says("Changed."), says("Changed again."))
-    executor = cc.AgentExecutor(store, sonnet(), endpoint=line, on_prepare_messages=changed)
+    executor = cc.AgentExecutor(store, sonnet(), endpoint=line, on_prepare_messages=changed, triggers=())
     await run(executor, "replaced", "Change it.")
     await run(executor, "replaced", "And again.")
     return line.bodies
@@ -249,7 +251,11 @@ async def _program(store: cc.Store) -> list[bytes]:
         return f"{thing} is round."
 
     executor, program = codex_agent(
-        store, script, tools=tools(look), system_prompt="You look at things.", directory=DIRECTORY
+        store,
+        script,
+        tools=tools(look),
+        instructions=PromptFragment("system_prompt", "You look at things."),
+        directory=DIRECTORY,
     )
     for given in ("Look at it.", "Once more."):
         await run(executor, "program", given)
@@ -339,7 +345,7 @@ def _everything(store: cc.Store) -> list[bytes]:
         for number in range(3):
             store.append("everything", cc.user(f"Question {number}."))
             prompt = "You look at ponds." if number < 2 else "You look at seas."
-            compiled = compiler.compile("everything", tools=[LOOK], system_prompt=prompt, settings={"temperature": 0})
+            compiled = compiler.compile("everything", tools=[LOOK], instructions=prompt, settings={"temperature": 0})
             compiler.begin(compiled)
             sent.append(compiled.body)
             if number == 1:
@@ -363,7 +369,7 @@ def _formats(store: cc.Store) -> None:
         conversation = store.fork("formats", f"format/{name}").name
         compiler = cc.MessageCompiler(store, cc.provider(name, window=50_000, output=4_000))
         options: dict[str, Any] = {"directory": DIRECTORY} if "co" in name[:3] or "claude-" in name[:7] else {}
-        compiled = compiler.compile(conversation, tools=[LOOK], system_prompt="You look at ponds.", **options)
+        compiled = compiler.compile(conversation, tools=[LOOK], instructions="You look at ponds.", **options)
         compiler.commit(compiled, cc.assistant("Answered.", tool_calls=[cc.tool_call("n1", "look", {"at": "sky"})]))
         store.append(conversation, cc.tool_result("n1", "look", "blue", author="assistant"))
         store.append(conversation, cc.user("And now?"))
@@ -374,10 +380,10 @@ def _branches(store: cc.Store) -> None:
     name = "a/b ü"
     store.extend(name, [cc.user("One."), cc.assistant("Two."), cc.user("Three."), cc.assistant("Four.")])
     compiler = cc.MessageCompiler(store, cc.provider(SONNET, window=50_000, output=4_000))
-    compiled = compiler.compile(name, system_prompt="You count.", retry=True)
+    compiled = compiler.compile(name, instructions="You count.", retry=True)
     compiler.commit(compiled, cc.assistant("Five."))
     store.edit(name, 3, cc.user("Three, edited."))
-    compiled = compiler.compile(name, system_prompt="You count.")
+    compiled = compiler.compile(name, instructions="You count.")
     compiler.commit(compiled, cc.assistant("Four, on a branch."))
     store.rewind(name, 2)
     store.append(name, cc.user("Three, after a rewind."))
@@ -385,7 +391,7 @@ def _branches(store: cc.Store) -> None:
     store.append("fork", cc.user("Elsewhere."))
     store.reset(name)
     store.append(name, cc.user("Anew."))
-    compiled = compiler.compile(name, system_prompt="You count.")
+    compiled = compiler.compile(name, instructions="You count.")
     compiler.commit(compiled, cc.assistant("Anew it is."))
     store.begin("empty")
 
@@ -410,7 +416,7 @@ async def _left_behind(store: cc.Store, file: Path) -> list[bytes]:
     A connection that reads keeps the log from being emptied. The copy of the file is made at that moment.
     """
     line = Scripted(says("It was going to say", silent=4))
-    executor = cc.AgentExecutor(store, sonnet(), endpoint=line)
+    executor = cc.AgentExecutor(store, sonnet(), endpoint=line, triggers=())
     turn = executor.start("killed", "Write on.")
     async with aclosing(turn.events()) as events:
         async for event in events:

@@ -234,6 +234,9 @@ def requests(store: cc.Store, file: Path) -> JSONObject:
     return found
 
 
+PROMPT = cc.PromptFragment("system_prompt", "You look on.")
+
+
 def upcoming(store: cc.Store, file: Path) -> JSONObject:
     """The next request of every channel, to the byte, and its manifest."""
     found: JSONObject = {}
@@ -242,9 +245,8 @@ def upcoming(store: cc.Store, file: Path) -> JSONObject:
             each.conversation,
             name=each.agent,
             directory=each.directory or None,
-            system_prompt="You look on.",
             tools=[LOOK],
-            fragments=[cc.PromptFragment("state", "It is dark.", "dynamic")],
+            instructions=[PROMPT, cc.PromptFragment("state", "It is dark.", "dynamic")],
         )
         manifest = mapped(as_json(compiled.manifest.as_json()), lasting)
         found[each.label] = {"body": compiled.body.decode(), "session": compiled.session_id, "manifest": manifest}

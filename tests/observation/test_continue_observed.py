@@ -54,8 +54,8 @@ def observe_talk(store: cc.Store, **options: Any) -> bytes:
 
 
 def run(store: cc.Store, provider: Scripted, name: str = "x", **options: Any) -> None:
-    options = {"tools": [add], "system_prompt": PROMPT, **options}
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, **options)
+    options = {"tools": [add], "instructions": PROMPT, **options}
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, **{"triggers": (), **options})
     run_turn(executor, "go on", conversation=name)
 
 
@@ -82,7 +82,7 @@ def test_the_same_prompt_and_tools_keep_the_prefix(store: cc.Store) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"system_prompt": "Other."}, "system prompt changed"),
+        ({"instructions": "Other."}, "system prompt changed"),
         ({"tools": []}, "tools changed"),
         ({"settings": {"thinking": {"type": "enabled", "budget_tokens": 2000}}}, "reasoning settings changed"),
     ],
@@ -155,11 +155,11 @@ def test_chat_completions() -> None:
     store = cc.open_store("memory:")
     cc.observe(store, request=chat("a", "b", "c"), reply=answer("d"), format="openai_chat", conversation="x")
     store.append("x", cc.user("e"))
-    compiled = cc.MessageCompiler(store, "openai:gpt-5").compile("x", system_prompt="Be brief.")
+    compiled = cc.MessageCompiler(store, "openai:gpt-5").compile("x", instructions="Be brief.")
     assert compiled.manifest.why == ("" if compiled.formatter.name == "openai_chat" else "first request")
     channel = cc.observe(store, request=chat("z"), format="openai_chat", conversation="y").channel
     compiler = cc.MessageCompiler(store, cc.provider(f"{channel.provider}:gpt-5", format="openai_chat"))
-    compiled = compiler.compile("x", system_prompt="Be brief.")
+    compiled = compiler.compile("x", instructions="Be brief.")
     assert compiled.manifest.why == ""
     sent: Any = decode(compiled.body)
     assert [each["content"] for each in sent["messages"]] == ["Be brief.", "a", "b", "c", "d", "e"]

@@ -77,7 +77,7 @@ def test_own_conversations_and_forks_stay(store: cc.Store) -> None:
     store.pin("pinned", 1)
     compiler = cc.MessageCompiler(store, "openai:gpt-5")
     compiler.commit(compiler.compile("compiled", retry=True), cc.assistant("x"))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("fine")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("fine")), triggers=())
     assert run_turn(executor, "go on", conversation="continued")
     done = limit_observed(store, age=timedelta(days=30), max_bytes=0)
     assert (done.conversations, names(store)) == (

@@ -58,7 +58,9 @@ def turn(*wrong: Fault, streamed: bool = True) -> tuple[FakeVendors, list[cc.Mes
     async def run() -> None:
         provider = cc.provider("bedrock:us.anthropic.claude-opus-5-5", url=standin.url("bedrock"), key=VARIABLE)
         async with cc.endpoint(provider) as line:
-            agent = cc.AgentExecutor(store, provider, tools=[look], endpoint=line if streamed else Whole(line))
+            agent = cc.AgentExecutor(
+                store, provider, tools=[look], endpoint=line if streamed else Whole(line), triggers=()
+            )
             for text in ("What is there?", "And now?"):
                 events.extend([event async for event in agent.run("demo", text)])
 

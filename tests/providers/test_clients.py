@@ -414,7 +414,7 @@ async def test_a_redirect_is_not_followed(form: str, monkeypatch: pytest.MonkeyP
                 f"standin-{form.replace('_', '-')}:m", url=f"{server.url}/v1", key="STANDIN_KEY", format=form,
                 window=100_000, output=1_000,
             )  # fmt: skip
-            executor = cc.AgentExecutor(cc.open_store("memory:"), provider)
+            executor = cc.AgentExecutor(cc.open_store("memory:"), provider, triggers=())
             done = await executor.start("x", "private").wait()
             assert len(server.arrived) == 1
         assert other.arrived == []

@@ -66,7 +66,7 @@ def compiled(spec: str, *messages: cc.Message, prompt: str = PROMPT, settings: J
             store.append("demo", message)
         fragments = [cc.PromptFragment("identity", prompt)] if prompt else []
         compiler = cc.MessageCompiler(store, cc.provider(spec))
-        found = compiler.compile("demo", fragments=fragments, tools=[TOOL], settings=settings)
+        found = compiler.compile("demo", instructions=fragments, tools=[TOOL], settings=settings)
         assert decode(found.body) == found.params
         return found
 
@@ -178,7 +178,9 @@ class Room:
 
     def agent(self, model: str = CLAUDE, gateway: str = "openrouter", window: int | None = None) -> cc.AgentExecutor:
         there = cc.provider(f"{gateway}:{model}", url=self.url, key=VARIABLE, window=window)
-        return cc.AgentExecutor(self.store, there, tools=[look], system_prompt=PROMPT, settings=self.settings)
+        return cc.AgentExecutor(
+            self.store, there, tools=[look], instructions=PROMPT, settings=self.settings, triggers=()
+        )
 
     def say(self, agent: cc.AgentExecutor, *texts: str) -> list[AnyEvent]:
         async def all_of_them() -> list[AnyEvent]:

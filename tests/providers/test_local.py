@@ -100,9 +100,7 @@ def alone(tmp_path: Path) -> Iterator[dict[str, str]]:
 def asked(provider: Provider, text: str, settings: JSONObject, tools: tuple[cc.Tool, ...] = ()) -> cc.Compiled:
     store = cc.open_store("memory:")
     store.append("demo", cc.user(text))
-    return cc.MessageCompiler(store, provider).compile(
-        "demo", settings=settings, tools=tools, system_prompt="Be brief."
-    )
+    return cc.MessageCompiler(store, provider).compile("demo", settings=settings, tools=tools, instructions="Be brief.")
 
 
 def send_chat(server: LocalServer, arguments: JSONObject, stream: bool) -> object:
@@ -147,7 +145,7 @@ def test_the_vendors_own_sdks_are_answered(
     store.append("demo", cc.user("Say hello."))
     compiler = cc.MessageCompiler(store, provider)
     settings = {**provider.settings, **(provider.stream_settings if stream else {}), limit: 16}
-    compiled = compiler.compile("demo", system_prompt="Be brief.", settings=settings)
+    compiled = compiler.compile("demo", instructions="Be brief.", settings=settings)
     with compiler.attempt(compiled) as attempt:
         answer = send(server, compiled.params, stream)
         if stream:

@@ -36,7 +36,9 @@ def turned(
 
     async def turn(standin: FakeVendors) -> None:
         provider = cc.provider(SPEC, url=standin.url("mistral"), key="TEST_KEY")
-        agent = cc.AgentExecutor(store, provider, tools=[look], system_prompt="Be brief.", settings=settings)
+        agent = cc.AgentExecutor(
+            store, provider, tools=[look], instructions="Be brief.", settings=settings, triggers=()
+        )
         async for _ in agent.run("one", "What is there?"):
             pass
 

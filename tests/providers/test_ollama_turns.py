@@ -43,7 +43,9 @@ def played(store: cc.Store, standin: FakeVendors, model: str = "qwen3:8b", **set
     provider = cc.provider(f"ollama:{model}", url=standin.url("ollama"), key=VARIABLE, window=WINDOW)
 
     async def run() -> list[AnyEvent]:
-        agent = cc.AgentExecutor(store, provider, tools=[look], system_prompt="Be brief.", settings=settings)
+        agent = cc.AgentExecutor(
+            store, provider, tools=[look], instructions="Be brief.", settings=settings, triggers=()
+        )
         return [event async for event in agent.run("c", "What is there?")]
 
     return asyncio.run(run())

@@ -156,7 +156,7 @@ def compiled(provider: Provider) -> cc.Compiled:
         )
         store.append("demo", cc.tool_result("call_1", "look", "\n".join(NASTY)))
         compiler = cc.MessageCompiler(store, provider)
-        made = compiler.compile("demo", fragments=[cc.PromptFragment("identity", 'You\'re "it".')], tools=[TOOL])
+        made = compiler.compile("demo", instructions=[cc.PromptFragment("identity", 'You\'re "it".')], tools=[TOOL])
         assert made.body
         return made
 

@@ -102,7 +102,7 @@ class AgentSetup:
     ) -> cc.AgentExecutor:
         provider = self.provider(program, standin, model)
         given = {"directory": str(directory or self.work), "endpoint": self.line(provider), **options}
-        return cc.AgentExecutor(self.store, provider, **given)  # pyright: ignore[reportArgumentType] - any option
+        return cc.AgentExecutor(self.store, provider, **{"triggers": (), **given})  # pyright: ignore[reportArgumentType] - any option
 
 
 async def turn(executor: cc.AgentExecutor, conversation: str, text: str | None) -> list[AnyEvent]:

@@ -169,8 +169,8 @@ def test_a_thread_of_codex_goes_along_to_another_directory(setup: AgentSetup, tm
 def test_a_changed_static_prompt_is_reported_in_the_session(program: ProgramUnderTest, setup: AgentSetup) -> None:
     """Guarantee 9.3: an update, because a session keeps the prompt it began with."""
     with FakeVendors(Marked()) as standin:
-        run_turns(setup.agent(program, standin, system_prompt="«old» Be brief."), "talk", "«u1» Hello.")
-        changed = setup.agent(program, standin, system_prompt="«new» Be long.")
+        run_turns(setup.agent(program, standin, instructions="«old» Be brief."), "talk", "«u1» Hello.")
+        changed = setup.agent(program, standin, instructions="«new» Be long.")
         run_turns(changed, "talk", "«u2» And now?", "«u3» Still?")
         once(answered(standin)[-1], "«old»", "«new»", "«u1»", "«u2»", "«u3»")
     assert [account(changed, number).mode for number in (1, 2, 3)] == ["full", "resume", "resume"]

@@ -50,7 +50,7 @@ def test_openai_then_claude_code_then_anthropic_then_codex_and_back(tmp_path: Pa
 
         def stateless(spec: str, format: str) -> cc.AgentExecutor:
             provider = cc.provider(spec, url=standin.url(format), key=VARIABLE)
-            return cc.AgentExecutor(setup.store, provider, tools=[look], endpoint=endpoint(provider))
+            return cc.AgentExecutor(setup.store, provider, tools=[look], endpoint=endpoint(provider), triggers=())
 
         def go_on(agent: cc.AgentExecutor, text: str, *added: str) -> None:
             run_turns(agent, "talk", text)

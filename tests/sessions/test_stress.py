@@ -61,12 +61,14 @@ class Company:
         if (program := self.programs.get(who)) is not None:
             model, settings = who.partition(":")[2], SETTINGS[program.name]
             return self.setup.agent(
-                program, self.standin, model=model, settings=settings, tools=tools, system_prompt=STATIC
+                program, self.standin, model=model, settings=settings, tools=tools, instructions=STATIC
             )
         format = next(format for format, spec in STATELESS.items() if spec == who)
         provider = cc.provider(who, url=self.standin.url(format), key=VARIABLE)
         line = endpoint(provider)
-        return cc.AgentExecutor(self.setup.store, provider, tools=tools, system_prompt=STATIC, endpoint=line)
+        return cc.AgentExecutor(
+            self.setup.store, provider, tools=tools, instructions=STATIC, endpoint=line, triggers=()
+        )
 
     def drawn(self, program: ProgramUnderTest, person: Person) -> str:
         """Select a provider: most of the time the program, with its first model."""

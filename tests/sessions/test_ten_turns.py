@@ -16,7 +16,7 @@ def test_ten_turns_with_injections_are_shown_once_each(program: ProgramUnderTest
     setup = AgentSetup(cc.open_store(f"sqlite:///{tmp_path / 'chat.db'}"), tmp_path)
 
     async def work(standin: FakeVendors, first: int, last: int) -> cc.AgentExecutor:
-        agent = setup.agent(program, standin, system_prompt="«static» Be brief.")
+        agent = setup.agent(program, standin, instructions="«static» Be brief.")
         for number in range(first, last + 1):
             if number % 2:
                 setup.store.append("talk", cc.system(f"«s{number}» The clock says {number}."))

@@ -86,7 +86,7 @@ def run_agent(store: cc.Store) -> None:
         SONNET,
         endpoint=Scripted(*script),
         tools=[look, pay],
-        fragments=[
+        instructions=[
             cc.PromptFragment("identity", f"You are {s('system prompt')}"),
             cc.PromptFragment("now", lambda _: f"Now: {s('dynamic fragment')}", "dynamic"),
         ],
@@ -119,7 +119,7 @@ def write_by_hand(store: cc.Store) -> None:
     store.append("hand", cc.system(f"The customer is {s('system message')}"))
     for number in range(3):
         store.append("hand", cc.user(f"question {number} " * 50))
-        compiled = compiler.compile("hand", system_prompt="Be brief.")
+        compiled = compiler.compile("hand", instructions="Be brief.")
         compiler.begin(compiled)
         reply = cc.assistant("fine", reasoning=f"I think {s('reasoning')}")
         compiler.commit(compiled, reply, notes=[f"the provider said {s('note')}"])

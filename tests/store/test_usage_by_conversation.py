@@ -27,7 +27,9 @@ def filled(store: cc.Store) -> None:
     life.turn("hi", usage=cc.Usage(input=900, output=20, cache_write=300))
     life.turn("more", usage=cc.Usage(input=1_000, output=20, cache_read=900))
     failed = fails("invalid", "no such model")
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("one", input=120), failed, says("two")))
+    executor = cc.AgentExecutor(
+        store, SONNET, endpoint=Scripted(says("one", input=120), failed, says("two")), triggers=()
+    )
     run_turn(executor, "a", conversation="executed")
     with pytest.raises(ProviderFailed):
         run_turn(executor, "b", conversation="executed")
@@ -68,7 +70,7 @@ def test_a_key_changes_with_the_requests_of_a_conversation_only(store: cc.Store)
     cc.observe(
         store, request=claude("a", "b", "d"), reply=claude_answer("e"), format="anthropic", conversation="observed"
     )
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(fails("invalid", "no")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(fails("invalid", "no")), triggers=())
     with pytest.raises(ProviderFailed):
         run_turn(executor, "d", conversation="executed")
     after = keys(store)

@@ -63,6 +63,7 @@ def main() -> None:
             lease_seconds=given["lease"],
             summarize=None,
             limits=cc.Limits(steps=None, tool_calls=None),
+            triggers=(),
         )
         options = WorkerOptions(heartbeat=given["heartbeat"], concurrency=8, rules=RetryRules(max_deaths=1000))
         asyncio.run(command._run(TurnWorker(store, {"assistant": executor}, options), None, 0))  # pyright: ignore[reportPrivateUsage]

@@ -40,6 +40,7 @@ def child(address: str, lease_seconds: float) -> None:
                 tools=[wait_for_a_word],
                 endpoint=Scripted(says(call(1, "wait_for_a_word")), says("Done.")),
                 lease_seconds=lease_seconds,
+                triggers=(),
             )
             result = await executor.start("demo", "go").wait()
             print(result.finish, result.error or "", flush=True)

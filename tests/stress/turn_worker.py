@@ -46,6 +46,7 @@ async def main() -> None:
         endpoint=Scripted(answer),
         lease_seconds=given["lease"],
         summarize=None,
+        triggers=(),
     )
 
     async def converse(name: str) -> None:

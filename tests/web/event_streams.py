@@ -44,7 +44,7 @@ async def _record_events() -> dict[str, list[AnyEvent]]:
 
 
 def _agent(store: cc.Store, *script: Any, **more: Any) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[add], **more)
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[add], **{"triggers": (), **more})
 
 
 async def _answered(store: cc.Store) -> None:
@@ -74,7 +74,9 @@ async def _cancelled(store: cc.Store) -> None:
 async def _asked(store: cc.Store) -> None:
     sign = cc.tool(_sign, approval=True)
     script = Scripted(says("May I?", call(1, "_sign")), says("Then not."))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=script, tools=[sign], approve=lambda call, tool: "no pen")
+    executor = cc.AgentExecutor(
+        store, SONNET, endpoint=script, tools=[sign], approve=lambda call, tool: "no pen", triggers=()
+    )
     _ = [event async for event in executor.run("asked", "Sign.")]
 
 
@@ -100,8 +102,8 @@ async def _resumed(store: cc.Store) -> None:
 
 
 async def _together(store: cc.Store) -> None:
-    one = _agent(store, says("I am one of two.", pause=0.01), agent="one")
-    two = _agent(store, says("I am the other.", call(1, a=1, b=1), pause=0.01), says("Yes."), agent="two")
+    one = _agent(store, says("I am one of two.", pause=0.01), name="one")
+    two = _agent(store, says("I am the other.", call(1, a=1, b=1), pause=0.01), says("Yes."), name="two")
     store.append("together", cc.user("Who is there?"))
     begun = [one.start("together"), two.start("together")]
     for turn in begun:
@@ -113,7 +115,9 @@ async def _waited(store: cc.Store) -> None:
     sign = cc.tool(_sign, approval=True)
     asks = says("May I?", call(1, "_sign"), call(2, "_sign"))
     script = Scripted(asks, says("Thanks.", call(3, "_sign")))
-    executor = cc.AgentExecutor(store, SONNET, endpoint=script, tools=[sign], approve=cc.executor.Suspend())
+    executor = cc.AgentExecutor(
+        store, SONNET, endpoint=script, tools=[sign], approve=cc.executor.Suspend(), triggers=()
+    )
     await executor.start("waited", "Sign.").wait()
     for answer in (True, False):
         store.answer_approval(store.approvals("waited")[0].id, answer)

@@ -47,7 +47,7 @@ class Life:
         self.tools: list[cc.Tool] = [LOOK]
 
     def compile(self, **how: Any) -> cc.Compiled:  # options of several types
-        return self.compiler.compile(self.name, fragments=self.fragments, tools=self.tools, **how)
+        return self.compiler.compile(self.name, instructions=self.fragments, tools=self.tools, **how)
 
     def turn(
         self, text: str, reply: cc.Message | str = "done", usage: cc.Usage | None = None, **how: Any

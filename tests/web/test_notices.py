@@ -56,7 +56,7 @@ def test_what_a_turn_reports_is_at_messages_that_are_there(store: cc.Store, clie
         says(call(1, a=1, b=2)),
         fails("invalid", "It is late."),
     ]
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[add])
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[add], triggers=())
 
     async def run() -> None:
         await executor.start("demo", "Add.").wait()

@@ -51,7 +51,7 @@ def test_an_observed_reply_has_its_messages_its_latency_and_other_attempts(clien
 def test_the_reply_of_a_turn_has_its_events_and_retries(client: TestClient, store: cc.Store) -> None:
     busy = fails("transient", "try again", status=529)
     say = says("one two three", input=120)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(busy, say, says("more")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(busy, say, says("more")), triggers=())
     run_turn(executor, "count")
     run_turn(executor, "go on")
     found = get(client, "/demo/timeline")
@@ -77,7 +77,7 @@ def test_a_stopped_reply_has_what_was_received(client: TestClient, store: cc.Sto
     slow = says("one two three four five six", pause=0.05, input=120)
     failed = fails("invalid", "no such model", status=404, code="not_found_error")
     failed.request_id = "req_9"
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow, failed))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow, failed), triggers=())
     asyncio.run(stopped(executor, "count"))
     with pytest.raises(ProviderFailed):
         run_turn(executor, "and now?")

@@ -291,7 +291,7 @@ def test_a_reply_that_breaks_off_leads_to_its_own_request(client: TestClient, st
     """Its message, its request, what the provider counted and what that cost belong together."""
     line = Scripted(says("one two three", input=700, broken=4))
     with pytest.raises(cc.errors.ProviderFailed):
-        run_turn(cc.AgentExecutor(store, SONNET, endpoint=line))
+        run_turn(cc.AgentExecutor(store, SONNET, endpoint=line, triggers=()))
     (lost,) = load_unanswered_requests(store, "demo")
     assert (lost.uid, lost.seq) == (store.load("demo")[-1].uid, 2)
     assert lost.usage is not None

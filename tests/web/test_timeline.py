@@ -133,7 +133,7 @@ def test_a_request_has_its_turn_and_its_step(client: TestClient, store: cc.Store
     failed = fails("transient", "overloaded")
     asks = says("Let me add.", call(1, a=2, b=3))
     provider = Scripted(asks, failed, says("It is 5."), says("Bye."))
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider, triggers=())
     run_turn(executor, "What is 2 + 3?")
     run_turn(executor, "Thanks.")
     answer = client.get("/api/conversations/demo/timeline").json()["requests"]

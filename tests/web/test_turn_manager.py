@@ -35,7 +35,7 @@ class Opening:
 
     def __call__(self, _: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         assert self.free.wait(PATIENCE)
-        return cc.AgentExecutor(self.store, SONNET, endpoint=self.line), self.line
+        return cc.AgentExecutor(self.store, SONNET, endpoint=self.line, triggers=()), self.line
 
 
 @asynccontextmanager
@@ -117,7 +117,7 @@ def test_a_line_that_is_slow_to_open_blocks_no_other_turn(store: cc.Store) -> No
         made.append(choice.provider.model.name)
         assert choice.provider.model.name != "slow" or slow.wait(PATIENCE)
         line = Scripted()
-        return cc.AgentExecutor(store, SONNET, endpoint=line), line
+        return cc.AgentExecutor(store, SONNET, endpoint=line, triggers=()), line
 
     async def run() -> None:
         lines = ExecutorPool(make)
@@ -165,7 +165,7 @@ def test_a_connection_taken_into_use_while_another_is_closing_stays_open(store: 
 
     def make(choice: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
         endpoint = made[choice.provider.model.name] = Closing()
-        return cc.AgentExecutor(store, SONNET, endpoint=endpoint), endpoint
+        return cc.AgentExecutor(store, SONNET, endpoint=endpoint, triggers=()), endpoint
 
     async def run() -> None:
         lines, leave, stay = ExecutorPool(make), asyncio.Event(), asyncio.Event()
@@ -210,7 +210,7 @@ def test_the_first_answer_to_a_question_counts_and_the_second_is_refused(store: 
     line = Scripted(says(call(1, "pay")), says("Done."))
 
     def make(_: ModelChoice) -> tuple[AgentExecutor, Endpoint]:
-        return cc.AgentExecutor(store, SONNET, tools=[pay], endpoint=line), line
+        return cc.AgentExecutor(store, SONNET, tools=[pay], endpoint=line, triggers=()), line
 
     async def run() -> None:
         running = TurnManager(store, make, agent="assistant", model="replay:none.jsonl", root=tmp_path)

@@ -25,7 +25,7 @@ def test_a_request_that_was_stopped_or_failed_is_on_the_timeline(client: TestCli
     """Guarantees 9.7, 13.1: with when, why, what was used, and where what came of it is; the ledger does not move."""
     failed = fails("invalid", "no such model")
     slow = says("one two three four five six", pause=0.05, input=120)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow, failed, says("At last.")))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow, failed, says("At last.")), triggers=())
     asyncio.run(stopped(executor, "count"))
     with pytest.raises(ProviderFailed):
         run_turn(executor, "and now?")
@@ -75,7 +75,7 @@ def test_one_that_was_made_manually_is_reported_as_far_as_its_channel_is_recorde
 def test_what_still_runs_is_not_reported_as_lost(client: TestClient, store: cc.Store) -> None:
     """Guarantee 13.1: a reply that is coming in is neither answered nor given up."""
     slow = says("one two three four five six", pause=0.05)
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(slow), triggers=())
 
     async def looks() -> list[object]:
         turn = executor.start("demo", "count")

@@ -42,7 +42,7 @@ def store(new_postgres_address: str) -> Generator[Store]:
 
 
 def agent(store: Store, *script: Line, **options: object) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), summarize=None, **options)  # pyright: ignore[reportArgumentType]
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), summarize=None, **{"triggers": (), **options})  # pyright: ignore[reportArgumentType]
 
 
 @asynccontextmanager
@@ -275,7 +275,7 @@ async def test_slots_of_a_provider(store: Store) -> None:
             finally:
                 now -= 1
 
-    executor = cc.AgentExecutor(store, SONNET, endpoint=Counting(lambda _: says("a b c", pause=0.01)))
+    executor = cc.AgentExecutor(store, SONNET, endpoint=Counting(lambda _: says("a b c", pause=0.01)), triggers=())
     store.write(
         lambda tx: tx.run(
             "INSERT INTO main.provider_slot (provider, number, holder, expires) VALUES ('anthropic', 0, 'x', 1)"

@@ -94,7 +94,7 @@ def make_agent(store: cc.Store, folder: Path, lease: float = LEASE) -> cc.AgentE
         return f"paid {number}"
 
     return cc.AgentExecutor(
-        store, SONNET, tools=[work, pay], endpoint=Scripted(model), lease_seconds=lease, summarize=None
+        store, SONNET, tools=[work, pay], endpoint=Scripted(model), lease_seconds=lease, summarize=None, triggers=()
     )
 
 

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl
 
 from contextc._json import JSONObject
 from contextc.app.agent_choices import AgentChoices, ToolSelection
+from contextc.compiler.draft import CompilerOptions
 from contextc.config import INVALID_KEY_TEXT, is_variable_name, read_settings
 from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor, Limits
@@ -20,7 +21,6 @@ from contextc.store import Store
 from contextc.tools import FunctionTool
 from contextc.tools.builtin import command_tool, file_tools, todo_tool
 from contextc.tools.builtin.run_command import hide_environment
-from contextc.triggers import default_triggers
 
 # ── the model ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Select the model: the named one, otherwise the configured one, otherwise the local one.
@@ -125,14 +125,14 @@ def build_agent(
     options = {"progress": progress} if model.provider.client == LOCAL_CLIENT and progress is not None else {}
     found = build_tools(choose_tools(model.provider, choices.tools), choices.root)
     settings = read_settings()
+    policy = choices.policy or settings.parse_policy()
     line = endpoint(model.provider, store=store, **model.client_options, **options)
     executor = AgentExecutor(
         store,
         model.provider,
         tools=found,
-        triggers=default_triggers(),
         name=choices.agent,
-        fragments=build_prompt(model.provider, found, choices.system),
+        instructions=build_prompt(model.provider, found, choices.system),
         directory=str(choices.root),
         max_input_tokens=choices.budget,
         max_output_tokens=choices.output,
@@ -141,7 +141,7 @@ def build_agent(
         endpoint=line,
         session_gap=settings.parse_session_gap(),
         summary_instructions=settings.summary_instructions.value,
-        policy=choices.policy or settings.parse_policy(),
+        compiler=CompilerOptions(policy=policy),
     )
     return executor, line
 

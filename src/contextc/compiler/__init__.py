@@ -5,17 +5,19 @@ from contextc._lazy import lazy_names
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextc.compiler.compiler import MessageCompiler
+    from contextc.compiler.draft import CompilerOptions
     from contextc.compiler.history import HistoryPassage
     from contextc.compiler.ledger import SessionManager
     from contextc.compiler.step import Attempt, Compiled, Cost
 
-__all__ = ["Attempt", "Compiled", "Cost", "HistoryPassage", "MessageCompiler", "SessionManager"]
+__all__ = ["Attempt", "Compiled", "CompilerOptions", "Cost", "HistoryPassage", "MessageCompiler", "SessionManager"]
 
 __getattr__ = lazy_names(
     __name__,
     {
         "step": "Attempt Compiled Cost",
         "compiler": "MessageCompiler",
+        "draft": "CompilerOptions",
         "ledger": "SessionManager",
         "history": "HistoryPassage",
     },

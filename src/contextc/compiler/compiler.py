@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast, get_args, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -81,12 +81,14 @@ from contextc.formats.registry import detect_tool_format
 from contextc.messages import Message, ToolCall, Usage, Viewer, to_plain_text, validate_message
 from contextc.models.tokens import TokenCounter, get_counter, save_calibration, save_counts
 from contextc.prompts import (
+    Instructions,
     Prompt,
     PromptBuilder,
     PromptContext,
     PromptFragment,
     RenderedFragment,
     has_own_renderer,
+    list_instructions,
     render_fragments,
 )
 from contextc.providers import Provider
@@ -120,15 +122,14 @@ OPTION_TYPES: dict[object, str] = {
 TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
-PromptSource: TypeAlias = Iterable[PromptFragment] | PromptBuilder | Prompt
 
 
-class AgentArguments(TypedDict, total=False):
-    """Those keyword arguments of `MessageCompiler.compile` that stay the same for all requests of an agent."""
+class ViewArguments(TypedDict, total=False):
+    """Those keyword arguments of `MessageCompiler.compile` that stay the same for all requests of an agent, without
+    its instructions.
+    """
 
     name: str
-    fragments: PromptSource
-    system_prompt: str | None
     tools: "Iterable[AnyTool | ToolLike | JSONObject]"
     settings: JSONObject | None
     max_output_tokens: int | None
@@ -136,6 +137,12 @@ class AgentArguments(TypedDict, total=False):
     running: "Iterable[str] | None"
     directory: str | None
     context: PromptContext | None
+
+
+class AgentArguments(ViewArguments, total=False):
+    """Those keyword arguments of `MessageCompiler.compile` that stay the same for all requests of an agent."""
+
+    instructions: Instructions | None
 
 
 class CompileArguments(AgentArguments, total=False):
@@ -148,6 +155,35 @@ class CompileArguments(AgentArguments, total=False):
     rewind: Reference | None
     upcoming: Sequence[Message]
     headroom: int
+
+
+class FormerArguments(TypedDict, total=False):
+    """Former names of arguments of `MessageCompiler.compile`: `name`, `instructions` and `max_input_tokens` now."""
+
+    agent: str
+    fragments: Instructions
+    system_prompt: str | None
+    budget: int | None
+
+
+def with_former_names(
+    former: FormerArguments, name: str, instructions: Instructions | None, max_input_tokens: int | None
+) -> tuple[str, Instructions | None, int | None]:
+    """Return the name, the instructions and the limit, from arguments that have their former names."""
+    if unknown := [each for each in former if each not in FormerArguments.__annotations__]:
+        names = [*get_type_hints(CompileArguments), "dry_run"]
+        raise InvalidInput(f"compile has no argument {unknown[0]!r}", fix=f"Its arguments are {', '.join(names)}.")
+    text, listed = former.get("system_prompt"), list_instructions(former.get("fragments"))
+    if text:
+        fragments = listed.fragments if isinstance(listed, PromptBuilder) else listed
+        if isinstance(fragments, Prompt):
+            raise InvalidInput("system_prompt cannot be combined with a rendered prompt", fix="Pass instructions=….")
+        listed = (PromptFragment("system_prompt", text, priority=0), *fragments)
+    return (
+        former.get("agent", name),
+        listed if text or "fragments" in former else instructions,
+        former.get("budget", max_input_tokens),
+    )
 
 
 def check_store(store: object) -> None:
@@ -220,7 +256,6 @@ def _invalid_option(values: Mapping[str, object], text: str) -> InvalidSetting:
 def check_compile_arguments(
     *,
     name: object,
-    system_prompt: object,
     settings: object,
     max_input_tokens: object,
     max_output_tokens: object,
@@ -231,11 +266,6 @@ def check_compile_arguments(
     headroom: object = 0,
 ) -> None:
     check_name(name, "agent")
-    if system_prompt is not None and not isinstance(system_prompt, str):
-        raise InvalidInput(
-            f"system_prompt must be a string, got {_type_name(system_prompt)}",
-            fix="Pass a string, or fragments=[cc.PromptFragment(…)].",
-        )
     for limit, value in (("max_input_tokens", max_input_tokens), ("max_output_tokens", max_output_tokens)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise InvalidInput(
@@ -540,22 +570,26 @@ class ArgumentCache:
     def render_prompt(
         self,
         channel: Channel,
-        fragments: PromptSource,
-        system_prompt: str | None,
+        instructions: Instructions | None,
         make_context: Callable[[bool], PromptContext],
     ) -> tuple[Prompt, Callable[[], tuple[RenderedFragment, ...]]]:
-        """Render the fragments, before compiling. Those of the turn are rendered by the returned function, if it begins
-        now: a search for passages is not repeated at every step.
+        """Render the instructions, before compiling. Fragments of the turn are rendered by the returned function, if it
+        begins now: a search for passages is not repeated at every step.
         """
-        if isinstance(fragments, Prompt) and not system_prompt:
-            return fragments, lambda: fragments.turn
-        key = (system_prompt, *map(id, fragments)) if isinstance(fragments, list | tuple) else None
-        if key is not None and (found := self._prompts.get(key)) is not None:
+        if isinstance(instructions, Prompt):
+            return instructions, lambda: instructions.turn
+        key = instructions if instructions is None or isinstance(instructions, str) else None
+        if isinstance(instructions, list | tuple):
+            key = tuple([each if isinstance(each, str) else id(each) for each in instructions])
+        is_cached = key is not None or instructions is None
+        if is_cached and (found := self._prompts.get(key)) is not None:
             return found[1], lambda: found[1].turn
-        builder = self._builder(fragments, system_prompt)
+        listed = list_instructions(instructions)
+        assert not isinstance(listed, Prompt)
+        builder = listed if isinstance(listed, PromptBuilder) else PromptBuilder(listed)
         if all(isinstance(fragment.text, str) for fragment in builder.fragments):
             rendered = builder.render()
-            if key is not None:
+            if is_cached:
                 cache_put(self._prompts, key, (builder.fragments, rendered))
             return rendered, lambda: rendered.turn
         of_turn = [fragment for fragment in builder.fragments if fragment.lifecycle == "turn"]
@@ -590,17 +624,6 @@ class ArgumentCache:
             todos=given.todos or self._todos(channel),
             input=input,
         )
-
-    def _builder(self, fragments: PromptSource, system_prompt: str | None) -> PromptBuilder:
-        if isinstance(fragments, Prompt):
-            fragments = [
-                PromptFragment(each.id, each.text, each.lifecycle)
-                for each in (*fragments.static, *fragments.dynamic, *fragments.turn)
-            ]
-        builder = fragments if isinstance(fragments, PromptBuilder) else PromptBuilder(fragments)
-        if not system_prompt:
-            return builder
-        return PromptBuilder([PromptFragment("system_prompt", system_prompt, priority=0), *builder.fragments])
 
     def with_leading_messages(self, prompt: Prompt, lead: Mapping[int, Message]) -> Prompt:
         """Return a prompt without instructions, with the system messages that the conversation begins with as its
@@ -639,16 +662,16 @@ class MessageCompiler:
         "store",
     )  # fmt: skip
 
-    def __init__(self, store: Store, provider: Provider | str, **options: Unpack[CompilerOptionArguments]) -> None:
+    def __init__(self, store: Store, model: Provider | str, **options: Unpack[CompilerOptionArguments]) -> None:
         check_store(store)
         self.store = store
-        self.provider = as_provider(provider)
+        self.provider = as_provider(model)
         self.options = as_options(options)
         if self.provider.keeps_static and self.options.placement == "head":
             self.options = replace(self.options, placement="tail")  # a session keeps its first head
-        model = self.provider.model
+        known = self.provider.model
         self.counter: TokenCounter = get_counter(
-            model.tokenizer, provider=self.provider.formatter.provider, model=model.name
+            known.tokenizer, provider=self.provider.formatter.provider, model=known.name
         )
         self._heads: dict[object, HeadParts] = {}
         self._heads_stored: dict[int, tuple[bytes, int]] = {}  # only valid at this version: a redaction removes heads
@@ -663,8 +686,7 @@ class MessageCompiler:
         conversation: str,
         *,
         name: str = DEFAULT_AGENT,
-        fragments: PromptSource = (),
-        system_prompt: str | None = None,
+        instructions: Instructions | None = None,
         tools: "Iterable[AnyTool | ToolLike | JSONObject]" = (),
         settings: JSONObject | None = None,
         max_input_tokens: int | None = None,
@@ -679,17 +701,21 @@ class MessageCompiler:
         rewind: Reference | None = None,
         upcoming: Sequence[Message] = (),
         headroom: int = 0,
+        **former: Unpack[FormerArguments],
     ) -> Compiled:
         """Compile the request that one model gets now. Nothing is stored, and nothing is sent.
 
+        `instructions` is the system prompt: a text, a prompt fragment, a function of a `PromptContext`, or a list of
+        them.
         `max_input_tokens` limits the whole input; the default is the model's window minus a reserve for the answer.
         `max_output_tokens` is the length of the answer that is asked for. `dry_run` compiles without the intention to
         send, also after an `edit` or a `rewind` that is not stored, or with `upcoming` messages. A request
         that has less than `headroom` tokens left is trimmed as if it were too long.
         """
+        if former:
+            name, instructions, max_input_tokens = with_former_names(former, name, instructions, max_input_tokens)
         check_compile_arguments(
             name=name,
-            system_prompt=system_prompt,
             settings=settings,
             max_input_tokens=max_input_tokens,
             max_output_tokens=max_output_tokens,
@@ -707,8 +733,7 @@ class MessageCompiler:
             context = replace(context or PromptContext(), input=(edit[1],))
         prompt, render_turn = self._arguments.render_prompt(
             channel,
-            fragments,
-            system_prompt,
+            instructions,
             lambda takes_input: self._arguments.complete_context(channel, context, tools, directory, takes_input),
         )
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
@@ -957,33 +982,46 @@ class MessageCompiler:
     # ── summaries ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def compact(
-        self, conversation: str, summarize: Summarizer, *, instructions: str = "", **asked: Unpack[CompileArguments]
+        self,
+        conversation: str,
+        summarize: Summarizer,
+        *,
+        instructions: str = "",
+        system_prompt: Instructions | None = None,
+        max_input_tokens: int | None = None,
+        **asked: Unpack[ViewArguments],
     ) -> CompactionResult | None:
         """Summarize the old part of a conversation as one agent sees it. The next request begins with the summary.
 
         `summarize` receives the messages and the previous summary, and returns a text; it may call a model.
-        `instructions` say what the summary should keep, for a function that has a parameter of this name. `asked` are
-        arguments of `compile`, which decide what is old. Returns None if there is nothing to summarize.
+        `instructions` say what the summary should keep, for a function that has a parameter of this name. The other
+        arguments are those of `compile`, which decide what is old, with the agent's instructions as `system_prompt`.
+        Returns None if there is nothing to summarize.
         """
         check_summarizer(summarize, instructions)
-        return complete_compaction(self.compaction(conversation, instructions=instructions, **asked), summarize)
+        view: AgentArguments = {**asked, "instructions": system_prompt}
+        steps = self.compaction(conversation, view, max_input_tokens=max_input_tokens, instructions=instructions)
+        return complete_compaction(steps, summarize)
 
     def compaction(
         self,
         conversation: str,
+        arguments: AgentArguments | None = None,
         *,
+        max_input_tokens: int | None = None,
         instructions: str = "",
         from_cache: bool = False,
         waits: bool = False,
         in_transaction: WithCompaction | None = None,
-        **arguments: Unpack[CompileArguments],
     ) -> CompactionSteps:
         """Return the steps of a compaction, for callers that create the summaries themselves, as on an event loop.
 
-        With `from_cache`, a step may contain a request of this channel that asks for the summary. A summary that
-        `waits` is used only where the context is trimmed next. `in_transaction` is called where it is stored.
+        `arguments` are those of `compile`, `instructions` say what the summary should keep. With `from_cache`, a step
+        may contain a request of this channel that asks for the summary. A summary that `waits` is used only where the
+        context is trimmed next. `in_transaction` is called where it is stored.
         """
-        context = load_compaction_context(self, conversation, arguments, from_cache=from_cache)
+        asked: CompileArguments = {**(arguments or {}), "max_input_tokens": max_input_tokens}
+        context = load_compaction_context(self, conversation, asked, from_cache=from_cache)
         return (yield from run_compaction_steps(context, instructions, waits, in_transaction))
 
     def preview_compaction(

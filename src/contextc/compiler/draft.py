@@ -94,7 +94,7 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reasoning: ReasoningPolicy = "native"
     reserve: Literal["capped", "full"] = "capped"
     """`full` reserves the whole output: the requested length, else the model's maximum."""
-    policy: TrimPolicy = ""
+    policy: PolicyArgument = ""
     """`sliding_window` drops single messages from the front, reserves the whole output, joins reasoning into the text,
     and uses no summaries.
     """

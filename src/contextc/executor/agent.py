@@ -39,7 +39,7 @@ from contextc.executor.summaries import BackgroundSummaries
 from contextc.executor.turn import NOTHING_TO_DO, Turn, run_turn
 from contextc.executor.turn_store import TurnResult, add_usage
 from contextc.messages import Message, Usage, system
-from contextc.prompts import PromptBuilder, PromptFragment, Renderer
+from contextc.prompts import Instructions, PromptFragment, add_fragment, list_instructions
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
@@ -346,11 +346,7 @@ class AgentRun(Generic[T]):
 
 Models: TypeAlias = ModelArgument | Sequence[ModelArgument]
 """A model, or several: the next one goes on where one fails."""
-Instruction: TypeAlias = str | PromptFragment | Renderer
-Instructions: TypeAlias = Instruction | PromptBuilder | Iterable[Instruction]
 FRAGMENT_ID = "answer_format"
-MOVED_OPTIONS = {"system_prompt": "instructions", "fragments": "instructions", "agent": "name"}
-"""Options of `AgentExecutor` that have another name here."""
 
 
 class Agent(agent_config.FixedOptions, Generic[T]):
@@ -429,8 +425,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         description: str = "",
         **options: Unpack[AgentOptions],
     ) -> None:
-        _check_options(options)
-        fragments = _instruction_fragments(instructions)
+        agent_config.check_options(Agent, options)
+        listed = list_instructions(instructions)
         functions, native = agent_config.split_tools(tools)
         self.description = description
         self._output = output_type_of(output_type)
@@ -440,7 +436,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         self._make_executor = partial(
             self._executor_of,
             tools=(*functions.values(), *native),
-            fragments=fragments,
+            instructions=listed,
             triggers=tuple(default_triggers() if triggers is None else triggers),
             name=name,
             options=cast(AgentOptions, {key: value for key, value in options.items() if key != "endpoint"}),
@@ -459,13 +455,13 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         store: Store,
         model: Models,
         endpoint: Endpoint | None = None,
-        fragments: list[PromptFragment] | None = None,
+        instructions: Instructions | None = None,
     ) -> AgentExecutor:
         """Return the executor of a model, or of the first of several, which falls back to the others."""
         given = [model] if isinstance(model, str) or not isinstance(model, Sequence) else [*model]
         if not given:
             raise InvalidSetting("model must not be an empty list", fix='Pass a name: "anthropic:claude-opus-5-5".')
-        make = self._make_executor if fragments is None else partial(self._make_executor, fragments=fragments)
+        make = self._make_executor if instructions is None else partial(self._make_executor, instructions=instructions)
         first, *others = [make(store, *agent_config.split_model(each, endpoint)) for each in given]
         return first.falling_back_to(others) if others else first
 
@@ -476,21 +472,21 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         endpoint: Endpoint | None,
         *,
         tools: tuple[ToolLike | NativeTool, ...],
-        fragments: list[PromptFragment],
+        instructions: Instructions,
         triggers: tuple[Trigger, ...],
         name: str,
         options: AgentOptions,
     ) -> AgentExecutor:
         offered = tuple([agent_config.handoff_tool(each.name, each.description) for each in self._handoffs])
         if self._output is not None:
-            fragments, options = _with_output(provider, bool(tools or offered), self._output, fragments, options)
+            instructions, options = _with_output(provider, bool(tools or offered), self._output, instructions, options)
         made = AgentExecutor(
             store,
             provider,
             tools=(*tools, *offered),
             triggers=triggers,
             name=name,
-            fragments=fragments,
+            instructions=instructions,
             **cast(AgentOptions, {**options, "endpoint": endpoint}),
         )
         if offered and provider.runs_tools:
@@ -568,10 +564,10 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         return made[store]
 
     def _executor_like(
-        self, executor: AgentExecutor, store: Store, fragments: list[PromptFragment] | None = None
+        self, executor: AgentExecutor, store: Store, instructions: Instructions | None = None
     ) -> AgentExecutor:
         """Return an executor with the models of another one: in a store, and with other instructions if given."""
-        make = self._make_executor if fragments is None else partial(self._make_executor, fragments=fragments)
+        make = self._make_executor if instructions is None else partial(self._make_executor, instructions=instructions)
         kept = [(each.provider, each.clients.given) for each in (executor.config, *executor.config.fallbacks)]
         first, *others = [make(store, *each) for each in kept]
         return first.falling_back_to(others) if others else first
@@ -756,10 +752,10 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         executor = self.executor
         if model is None and instructions is None:
             return executor
-        fragments = None if instructions is None else _instruction_fragments(instructions)
+        listed = None if instructions is None else list_instructions(instructions)
         if model is not None:
-            return self._make_executors(executor.store, model, None, fragments)
-        return self._executor_like(executor, executor.store, fragments)
+            return self._make_executors(executor.store, model, None, listed)
+        return self._executor_like(executor, executor.store, listed)
 
     def _make_run(
         self,
@@ -801,58 +797,21 @@ def _check_no_loop(name: str, other: str) -> None:
     )
 
 
-def _check_options(options: Mapping[str, object]) -> None:
-    for name in options:
-        if name in MOVED_OPTIONS:
-            raise InvalidSetting(f"Agent has no option {name!r}", fix=f"Pass {MOVED_OPTIONS[name]}=… instead.")
-        if name not in AgentOptions.__annotations__:
-            names = [*agent_config.keyword_names(cast(type[object], Agent)), *sorted(AgentOptions.__annotations__)]
-            raise InvalidSetting(f"Agent has no option {name!r}", fix=f"Its options are {', '.join(names)}.")
-
-
-def _instruction_fragments(instructions: object) -> list[PromptFragment]:
-    """Return instructions as fragments. A function is rendered again at every step, as dynamic fragments are."""
-    if isinstance(instructions, PromptBuilder):
-        return list(instructions.fragments)
-    is_one = instructions is None or isinstance(instructions, str | PromptFragment) or callable(instructions)
-    listed = (
-        [instructions] if is_one or not isinstance(instructions, Iterable) else [*cast(Iterable[object], instructions)]
-    )
-    found: list[PromptFragment] = []
-    for number, each in enumerate(listed):
-        if isinstance(each, PromptFragment):
-            found.append(each)
-        elif isinstance(each, str):
-            name = f"instructions {number + 1}" if number else "instructions"
-            found += [PromptFragment(name, each)] if each.strip() else []
-        elif callable(each):
-            name = getattr(each, "__name__", "instructions")
-            name = name if name.isidentifier() else f"instructions {number + 1}"
-            found.append(PromptFragment(name, cast(Renderer, each), "dynamic"))
-        elif each is not None:
-            raise InvalidSetting(
-                "instructions must be a text, a prompt fragment, a function, or a list of them, "
-                f"got {type(each).__name__}",
-                fix="Pass a string, or a list such as [text, cc.PromptFragment(…), function].",
-            )
-    return found
-
-
 def _with_output(
     provider: Provider,
     has_tools: bool,
     output: OutputType[Any],
-    fragments: list[PromptFragment],
+    instructions: Instructions,
     options: AgentOptions,
-) -> tuple[list[PromptFragment], AgentOptions]:
-    """Return fragments and options that require answers of this type, by the provider's settings if it has them."""
+) -> tuple[Instructions, AgentOptions]:
+    """Return instructions and options that require answers of this type, by the provider's settings if it has them."""
     schema = output.strict_schema
     is_known = has_structured_output(provider, with_tools=has_tools)
     if schema is None or not is_known or not accepts_schema(provider, schema):
-        return [*fragments, PromptFragment(FRAGMENT_ID, output.instructions)], options
+        return add_fragment(instructions, PromptFragment(FRAGMENT_ID, output.instructions)), options
     required = structured_output_settings(provider, schema, output.name)
     settings = options.get("settings") or {}
-    return fragments, {**options, "settings": _merge(required, settings)}
+    return instructions, {**options, "settings": _merge(required, settings)}
 
 
 def _merge(ours: JSONObject, theirs: JSONObject) -> JSONObject:

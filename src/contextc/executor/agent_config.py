@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, TypedDict, cast
 from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import asdict
 from msgspec.structs import replace as replace_fields
 
 from contextc._json import JSONObject
@@ -125,8 +126,8 @@ class ClientCache:
             await client.close()
 
 
-class AgentOptions(CompilerOptionArguments, total=False):
-    """The options that `Agent` and `AgentExecutor` have in common. `AgentExecutor` and `CompilerOptions` describe them.
+class AgentOptions(TypedDict, total=False):
+    """The options that `Agent` and `AgentExecutor` have in common. `AgentExecutor` describes them.
 
     `AgentConfig` has the defaults.
     """
@@ -149,6 +150,7 @@ class AgentOptions(CompilerOptionArguments, total=False):
     resources: Callable[[], ResourceUsage]
     lease_seconds: float
     session_gap: float
+    compiler: CompilerOptions | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,20 +401,52 @@ class FixedOptions:
 # ── options of an executor ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def split_options(kind: type[object], options: AgentOptions) -> tuple[CompilerOptionArguments, dict[str, Any]]:
-    """Return the options of the compiler, and those that are fields of `AgentConfig`."""
-    compilers = CompilerOptions.__struct_fields__
-    if unknown := [name for name in options if name not in AgentOptions.__annotations__]:
-        own = [*keyword_names(kind), *[each for each in AgentOptions.__annotations__ if each not in compilers]]
+FORMER_NAMES = {
+    "system_prompt": "instructions",
+    "fragments": "instructions",
+    "agent": "name",
+    "provider": "model",
+    "budget": "max_input_tokens",
+    "output": "max_output_tokens",
+}
+"""Options of `Agent`, `AgentExecutor` and `compile` that have another name now."""
+
+
+def check_options(kind: type[object], options: Mapping[str, object]) -> None:
+    """Raise `InvalidSetting` for the first option that an agent does not have."""
+    for name in options:
+        if name in AgentOptions.__annotations__:
+            continue
+        if name in CompilerOptions.__struct_fields__:
+            fix = f"It is one of the compiler's: pass compiler=cc.CompilerOptions({name}=…)."
+        elif name in FORMER_NAMES:
+            fix = f"Pass {FORMER_NAMES[name]}=… instead."
+        else:
+            fix = f"Its options are {', '.join([*keyword_names(kind), *AgentOptions.__annotations__])}."
+        raise InvalidSetting(f"{kind.__name__} has no option {name!r}", fix=fix)
+
+
+def config_fields(kind: type[object], options: AgentOptions) -> dict[str, Any]:
+    """Return the options that are fields of `AgentConfig`."""
+    check_options(kind, options)
+    return {
+        name: value
+        for name, value in options.items()
+        if name in AgentConfig.__dataclass_fields__
+        and name != "compiler"
+        and (value is not None or name not in ("directory", "limits"))
+    }
+
+
+def compiler_options(given: CompilerOptions | None) -> CompilerOptionArguments:
+    """Return the options of an agent's compiler. The tools that read the history are offered without others, too."""
+    if given is not None and not isinstance(given, CompilerOptions):
         raise InvalidSetting(
-            f"AgentExecutor has no option {unknown[0]!r}",
-            fix=f"Its options are {', '.join(own)}; its compiler's options are {', '.join(compilers)}.",
+            f"compiler must be a cc.CompilerOptions, got {_type_name(given)}",
+            fix="Pass cc.CompilerOptions(keep_words=0.2), or omit it.",
         )
-    given = {name: value for name, value in options.items() if value is not None or name not in ("directory", "limits")}
-    return (
-        cast(CompilerOptionArguments, {name: value for name, value in given.items() if name in compilers}),
-        {name: value for name, value in given.items() if name in AgentConfig.__dataclass_fields__},
-    )
+    options = given or CompilerOptions()
+    return cast(CompilerOptionArguments, asdict(replace_fields(options, fetch=options.fetch and "always")))
 
 
 def keyword_names(kind: type[object]) -> list[str]:

@@ -23,7 +23,7 @@ from contextc.compiler.compaction import (
     compaction_event,
     take_waiting_summary,
 )
-from contextc.compiler.compiler import AgentArguments, PromptSource, check_compile_arguments
+from contextc.compiler.compiler import AgentArguments, check_compile_arguments
 from contextc.compiler.history import HISTORY_TOOL_NAMES
 from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
@@ -49,7 +49,7 @@ from contextc.executor.turn import PROVIDER_COMPACTION_STATE, Turn, run_turn
 from contextc.executor.turn_store import add_usage
 from contextc.messages import Message, Usage
 from contextc.models import cost
-from contextc.prompts import PromptContext
+from contextc.prompts import Instructions, PromptContext, list_instructions
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.store import Store, turn_records
@@ -59,14 +59,15 @@ from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import QueuedMessage, QueueKind
 from contextc.tools import FunctionTool, ToolLike
 from contextc.tools.definitions import NativeTool
-from contextc.triggers import ResourceUsage, Trigger, check_triggers
+from contextc.triggers import ResourceUsage, Trigger, check_triggers, default_triggers
 
 
 class AgentExecutor(agent_config.FixedOptions):
-    """An agent: a provider, its tools, its triggers and its limits.
+    """An agent: a model, its tools, its instructions, its triggers and its limits.
 
-    `triggers` is empty by default; `cc.default_triggers()` returns the usual ones. `approve` is called before a tool
-    that requires approval runs; with `approve=cc.executor.Suspend()` the turn waits for a stored answer instead.
+    `instructions` is the system prompt: texts, prompt fragments, and functions of a `PromptContext`. `triggers` are
+    `cc.default_triggers()` unless given; `()` disables them. `approve` is called before a tool that requires approval
+    runs; with `approve=cc.Suspend()` the turn waits for a stored answer instead.
     `summarize` selects how old messages are summarized before they would be left out: `"model"` asks the model, a
     function gets the messages and the previous summary, None disables summaries. `summary_instructions` say what
     summaries should keep. From the share `summarize_at` of the available tokens on, the model writes a summary in the
@@ -78,8 +79,9 @@ class AgentExecutor(agent_config.FixedOptions):
 
     `context` is the prompt context that fragments are rendered with: recipient, delegations, agents, project. It may be
     a function of the conversation's name, which is called before each step. The default recipient is the author of the
-    message that opens the turn. `run` names the run that the agent's messages belong to. The options of a
-    compiler are passed to it. Of an executor, only `context` can be set later; other assignments raise an error.
+    message that opens the turn. `run` names the run that the agent's messages belong to. `compiler` has the options of
+    its compiler: `cc.CompilerOptions(keep_words=0.2)`. Of an executor, only `context` can be set later; other
+    assignments raise an error.
     """
 
     __slots__ = ("__weakref__", "_turns", "config")
@@ -87,25 +89,22 @@ class AgentExecutor(agent_config.FixedOptions):
     def __init__(
         self,
         store: Store,
-        provider: ModelArgument,
+        model: ModelArgument,
         *,
         tools: Iterable[ToolLike | NativeTool] | ToolLike | None = (),
-        triggers: Iterable[Trigger] | None = (),
+        instructions: Instructions | None = None,
         name: str = DEFAULT_AGENT,
-        fragments: PromptSource = (),
-        system_prompt: str | None = None,
+        triggers: Iterable[Trigger] | None = None,
         **options: Unpack[AgentOptions],
     ) -> None:
-        compiler_options, given = agent_config.split_options(AgentExecutor, options)
+        given = agent_config.config_fields(AgentExecutor, options)
         settings, max_output_tokens = options.get("settings"), options.get("max_output_tokens")
         agent_config.check_client(options.get("endpoint"))
-        provider, endpoint = agent_config.split_model(provider, options.get("endpoint"))
-        if compiler_options.get("fetch", True) is True:
-            compiler_options["fetch"] = "always"
-        compiler = MessageCompiler(store, provider, **compiler_options)
+        provider, endpoint = agent_config.split_model(model, options.get("endpoint"))
+        compiler = MessageCompiler(store, provider, **agent_config.compiler_options(options.get("compiler")))
+        listed = list_instructions(instructions)
         check_compile_arguments(
             name=name,
-            system_prompt=system_prompt,
             settings=settings,
             max_input_tokens=options.get("max_input_tokens"),
             max_output_tokens=max_output_tokens,
@@ -119,7 +118,7 @@ class AgentExecutor(agent_config.FixedOptions):
                 f"Two tools are named {taken[0]}: yours, and the one that reads what is no longer shown",
                 fix="Rename yours: cc.tool(function, name=…). fetch=False switches the other one off.",
             )
-        checked = check_triggers(triggers if triggers is not None else ())
+        checked = check_triggers(default_triggers() if triggers is None else triggers)
         prose = {} if functions or native or provider.model.tools else provider.prose_settings
         self.config = AgentConfig(
             store=store,
@@ -128,8 +127,7 @@ class AgentExecutor(agent_config.FixedOptions):
             compiler=compiler,
             compile_arguments={
                 "name": name,
-                "fragments": fragments,
-                "system_prompt": system_prompt,
+                "instructions": listed,
                 "tools": (*[each.tool for each in functions.values()], *native),
                 "settings": {**provider.settings, **provider.stream_settings, **prose, **(settings or {})},
                 "max_output_tokens": max_output_tokens,
@@ -364,11 +362,11 @@ class AgentExecutor(agent_config.FixedOptions):
         if done is None:
             steps = config.compiler.compaction(
                 conversation,
+                asked,
+                max_input_tokens=config.max_input_tokens,
                 instructions=both,
                 from_cache=config.summarize == "model",
                 in_transaction=append,
-                max_input_tokens=config.max_input_tokens,
-                **asked,
             )
             done = await run_compaction(steps, counted)
         event_hub(self.store).refresh(conversation)

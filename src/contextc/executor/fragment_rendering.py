@@ -17,19 +17,21 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc._worker_threads import CALLBACK_SLOTS, run_blocking
 from contextc.compiler import MessageCompiler
-from contextc.compiler.compiler import AgentArguments, PromptSource
+from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.step import load_turn_input
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message
 from contextc.prompts import (
     DEFAULT_AGENT,
+    Instructions,
     Prompt,
     PromptBuilder,
     PromptContext,
     PromptFragment,
     finish_rendering,
     has_own_renderer,
+    list_instructions,
     start_rendering,
 )
 
@@ -61,7 +63,7 @@ class TurnFragments:
     def __init__(self, config: AgentConfig, turn_store: TurnStore) -> None:
         self._compiler, self._turn_store = config.compiler, turn_store
         self._agent = config.channel_agent(turn_store.agent)
-        source = config.compile_arguments.get("fragments", ())
+        source = config.compile_arguments.get("instructions")
         self._fragments = list_fragments(source)
         has_turn = any(each.lifecycle == "turn" for each in self._fragments)
         self.is_needed = has_turn or any(map(has_own_renderer, self._fragments)) or _is_of_turn(source)
@@ -113,7 +115,7 @@ class TurnFragments:
 
 async def render_between_turns(config: AgentConfig, conversation: str, arguments: AgentArguments) -> AgentArguments:
     """Return the arguments of `compile` for a compaction, with texts in place of functions. No turn begins."""
-    fragments = [each for each in list_fragments(arguments.get("fragments", ())) if each.lifecycle != "turn"]
+    fragments = [each for each in list_fragments(arguments.get("instructions")) if each.lifecycle != "turn"]
     if not any(map(has_own_renderer, fragments)):
         return without_turn(arguments)
     start = partial(start_fragments, config.compiler, conversation, arguments)
@@ -125,20 +127,23 @@ def without_turn(arguments: AgentArguments, *, awaits: bool = True) -> AgentArgu
     """Return the arguments of `compile` without fragments of a turn; if nothing can be awaited, also without dynamic
     fragments that have to be.
     """
-    fragments = list_fragments(source := arguments.get("fragments", ()))
+    fragments = list_fragments(source := arguments.get("instructions"))
     kept = [
         each
         for each in fragments
         if each.lifecycle == "static" or (each.lifecycle == "dynamic" and (awaits or not _is_async(each.text)))
     ]
-    return arguments if isinstance(source, Prompt) or len(kept) == len(fragments) else {**arguments, "fragments": kept}
+    return (
+        arguments if isinstance(source, Prompt) or len(kept) == len(fragments) else {**arguments, "instructions": kept}
+    )
 
 
-def list_fragments(source: PromptSource) -> tuple[PromptFragment, ...]:
+def list_fragments(source: Instructions | None) -> tuple[PromptFragment, ...]:
     """Return the fragments that are not rendered yet."""
-    if isinstance(source, Prompt):
+    listed = list_instructions(source)
+    if isinstance(listed, Prompt):
         return ()
-    return source.fragments if isinstance(source, PromptBuilder) else tuple(source)
+    return listed.fragments if isinstance(listed, PromptBuilder) else listed
 
 
 def start_fragments(
@@ -176,10 +181,10 @@ def with_texts(
 ) -> AgentArguments:
     """Return the arguments of `compile` with the texts of fragments in place of their functions."""
     rendered = [replace(each, text=texts[each.id]) if each.id in texts else each for each in fragments]
-    return {**arguments, "fragments": rendered}
+    return {**arguments, "instructions": rendered}
 
 
-def _is_of_turn(source: PromptSource) -> bool:
+def _is_of_turn(source: Instructions | None) -> bool:
     return isinstance(source, Prompt) and bool(source.turn)
 
 

@@ -213,11 +213,11 @@ class StepPreparer:
         """Summarize old messages. Return False if there is nothing to summarize."""
         done = yield from self.config.compiler.compaction(
             self.turn_store.conversation,
+            self._compile_arguments,
+            max_input_tokens=self.turn_state.budget,
             instructions=self.config.summary_instructions,
             from_cache=self.config.summarize == "model",
             in_transaction=self.turn_store.append_compaction,
-            max_input_tokens=self.turn_state.budget,
-            **self._compile_arguments,
         )
         if done is None or done.already:
             return False
@@ -236,11 +236,11 @@ class StepPreparer:
         return (
             yield from self.config.compiler.compaction(
                 conversation,
+                arguments,
+                max_input_tokens=self.turn_state.budget,
                 instructions=self.config.summary_instructions,
                 from_cache=True,
                 waits=True,
-                max_input_tokens=self.turn_state.budget,
-                **arguments,
             )
         )
 
