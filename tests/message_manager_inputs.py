@@ -1,7 +1,7 @@
 """Every input shape of `MessageManager.add_message`, with every formatter, one message at a time.
 
-`python -m tests.message_manager_inputs` prints the table of docs/formats.md. Each text, argument and result in a shape
-has a mark such as `K1`; a shape is kept where every mark is in what was stored and in what is sent.
+`python -m tests.message_manager_inputs` prints the table of docs/reference/formats.md. Each text, argument and result
+in a shape has a mark such as `K1`; a shape is kept where every mark is in what was stored and in what is sent.
 """
 
 import json

@@ -27,6 +27,9 @@ LISTED_PACKAGES = (
 )
 """Packages whose modules ARCHITECTURE.md lists."""
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
+LINKING_PAGES = [*PAGES, *(ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CHANGELOG", "SECURITY"))]
 
 
 def matches(shown: str, printed: str) -> bool:
@@ -66,7 +69,7 @@ def _result(command: str, environment: dict[str, str]) -> "subprocess.CompletedP
     return subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_run_and_print_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +87,22 @@ def test_the_examples_of_a_page_run_and_print_what_it_shows(
         elif kind == "console":
             shown, printed = run_console(block)
             assert matches(shown, printed), f"{page.name} shows:\n{shown}\nbut it prints:\n{printed}"
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page: those of its headings, as GitHub and GitLab make them, and `<a id>`."""
+    text = FENCED.sub("", page.read_text())
+    headings = [re.sub(r"[^\w\- ]", "", head.lower()) for head in re.findall(r"^#+ (.+)$", text, re.M)]
+    return {*(head.replace(" ", "-") for head in headings), *re.findall(r'<a id="([^"]+)">', text)}
+
+
+@pytest.mark.parametrize("page", LINKING_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_a_file_and_a_heading_that_exist(page: Path) -> None:
+    """A heading that is renamed or moved to another page breaks links on pages that its author does not look at."""
+    for path, anchor in LINK.findall(FENCED.sub("", page.read_text())):
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), f"{page.name} links to {path}, which does not exist"
+        assert not anchor or anchor in anchors(target), f"{page.name} links to {path}#{anchor}, which does not exist"
 
 
 @pytest.mark.parametrize("package", LISTED_PACKAGES)

@@ -59,7 +59,7 @@ def defaults_of(function: Any) -> dict[str, Any]:
 
 
 def test_the_parameters_of_an_executor_are_those_of_the_code() -> None:
-    rows = table("turns.md", "| parameter | |")
+    rows = table("reference/turns.md", "| parameter | |")
     own = {name for name in AgentOptions.__annotations__ if name not in CompilerOptions.__struct_fields__}
     named = {name for row in rows for name in row.names}
     assert {*keyword_names(cc.AgentExecutor), *own} == named - {"strategy", "high", "low"}
@@ -72,11 +72,9 @@ def test_the_parameters_of_an_executor_are_those_of_the_code() -> None:
 
 
 def test_the_limits_of_a_turn_are_those_of_the_code() -> None:
-    text = text_of(table("turns.md", "| parameter | |"), "limits")
-    call = next(ast.walk(ast.parse(NAME.findall(text)[0], mode="eval").body))
-    assert isinstance(call, ast.Call)
-    assert {each.arg: ast.literal_eval(each.value) for each in call.keywords} == vars(cc.Limits())
-    prose = LIMIT.findall((DOCS / "turns.md").read_text())
+    rows = table("reference/turns.md", "| limit | default | |")
+    assert {row.names[0]: ast.literal_eval(NAME.findall(row.cells[0])[0]) for row in rows} == vars(cc.Limits())
+    prose = LIMIT.findall("".join((DOCS / page).read_text() for page in ("turns.md", "reference/turns.md")))
     assert len(prose) >= 4
     for name, value in prose:
         assert int(value) == getattr(cc.Limits(), name), f"turns.md: Limits({name}={value})"
@@ -86,14 +84,14 @@ def test_the_limits_of_a_turn_are_those_of_the_code() -> None:
 
 def test_the_options_of_a_compiler_are_those_of_the_code() -> None:
     stated: dict[str, object] = {}
-    for row in table("compiler.md", "| option | default | |"):
+    for row in table("reference/compiler.md", "| option | default | |"):
         values = [ast.literal_eval(each) for each in NAME.findall(row.cells[0])]
         stated |= dict(zip(row.names, values, strict=True))
     assert stated == msgspec.structs.asdict(CompilerOptions())
 
 
 def test_the_arguments_of_compile_are_those_of_the_code() -> None:
-    rows = table("compiler.md", "| argument | |")
+    rows = table("reference/compiler.md", "| argument | |")
     defaults = defaults_of(cc.MessageCompiler.compile)
     assert {name for row in rows for name in row.names} == defaults.keys() - {"self", "conversation"}
     assert has_value(text_of(rows, "name"), defaults["name"])
@@ -115,12 +113,12 @@ def test_the_arguments_of_observe_exist() -> None:
 def test_the_parameters_of_a_postgresql_address_are_those_of_the_code() -> None:
     from contextc.store.postgres import PREPARE_THRESHOLD, AddressOptions  # it needs the package psycopg
 
-    rows = table("store.md", "| parameter of the address | default | what it is |")
+    rows = table("reference/store.md", "| parameter of the address | default | what it is |")
     options = AddressOptions()._asdict() | {"prepare": PREPARE_THRESHOLD}
     assert {name for row in rows for name in row.names} == options.keys()
     for row in rows:
         value = options[row.names[0]]
-        assert row.cells[0] == f"`{value}`" or has_value(row.cells[0], value), f"store.md: {row.names[0]} is {value}"
+        assert row.cells[0] == f"`{value}`" or has_value(row.cells[0], value), f"{row.names[0]} is {value}"
 
 
 @pytest.mark.parametrize("name", ["concurrency", "queue", "heartbeat"])

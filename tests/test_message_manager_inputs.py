@@ -26,7 +26,7 @@ NATIVE = {
     "Responses: items, with reasoning": "openai_responses",
 }
 SAYING = ("text", "content", "output", "arguments", "encrypted_content", "data", "bytes", "thoughtSignature")
-DOCS = Path(__file__).parent.parent / "docs" / "formats.md"
+DOCS = Path(__file__).parent.parent / "docs" / "reference" / "formats.md"
 
 
 @pytest.mark.parametrize("shape", SHAPES)

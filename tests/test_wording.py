@@ -16,7 +16,7 @@ UNWANTED = re.compile(
 OPENINGS = re.compile(r"(What|Who|Where|How|Whether|Which|Whose|Whom)\b")
 """A docstring starts with a verb or with the noun it defines."""
 OPENING_DOCSTRING = re.compile(rf'"""{OPENINGS.pattern}')
-PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "ARCHITECTURE.md"])
+PAGES = sorted([*ROOT.glob("docs/**/*.md"), ROOT / "README.md", ROOT / "ARCHITECTURE.md"])
 MODULES = sorted((ROOT / "src" / "contextc").rglob("*.py"))
 CODE = re.compile(r"```.*?```|`[^`]*`|<!--.*?-->", re.DOTALL)
 

@@ -126,7 +126,7 @@ SECRETS = (
 
 def test_the_docs_list_every_variable_that_is_passed() -> None:
     """Users decide by it what they keep in their environment."""
-    text = (Path(__file__).parents[2] / "docs" / "tools.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "tools.md").read_text(encoding="utf-8")
     assert [name for name in sorted(ALLOWED_VARIABLES) if f"`{name}`" not in text] == []
 
 

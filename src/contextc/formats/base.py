@@ -114,7 +114,7 @@ class Formatter(ABC):
     """A wire format for one provider. `provider` names the owner of the reasoning and native blocks that are sent back.
 
     A subclass defines `name`, `provider`, `assemble`, `encode_tool` and the abstract methods with an underscore. All
-    other members are derived from these or have defaults. docs/formats.md has a complete example.
+    other members are derived from these or have defaults. docs/reference/formats.md has a complete example.
     """
 
     name: ClassVar[str]
