@@ -93,7 +93,7 @@ def test_the_options_of_a_compiler_are_those_of_the_code() -> None:
 def test_the_arguments_of_compile_are_those_of_the_code() -> None:
     rows = table("reference/compiler.md", "| argument | |")
     defaults = defaults_of(cc.MessageCompiler.compile)
-    assert {name for row in rows for name in row.names} == defaults.keys() - {"self", "conversation"}
+    assert {name for row in rows for name in row.names} == defaults.keys() - {"self", "conversation", "former"}
     assert has_value(text_of(rows, "name"), defaults["name"])
 
 

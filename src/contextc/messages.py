@@ -45,6 +45,7 @@ class Part(
     msgspec.Struct,
     frozen=True,
     omit_defaults=True,
+    repr_omit_defaults=True,
     forbid_unknown_fields=True,
     tag_field="type",
     gc=False,
@@ -214,7 +215,15 @@ DEPTH_BYTES = 4
 HASH_BYTES = 16
 
 
-class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+class Usage(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    gc=False,
+):
     """Tokens of one model call. `input` includes cache reads and writes; `output` includes reasoning.
 
     `cache_write_long` is the part of `cache_write` that is kept longer than by default, for a higher price.
@@ -228,7 +237,15 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     cache_write_long: int = 0
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True, kw_only=True, gc=False):
+class Message(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    gc=False,
+):
     """One entry of a conversation: a role, parts, and metadata (docs/messages.md describes every field)."""
 
     role: Role

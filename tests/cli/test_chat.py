@@ -317,7 +317,7 @@ def test_a_turn_that_waits_for_approval_is_reported_and_continues(tmp_path: Path
     provider = Scripted(says(("c1", "write_file", arguments)))
     with cc.open_store(tmp_path / "chat.db") as store:
         agent = cc.AgentExecutor(
-            store, SONNET, tools=file_tools(tmp_path), endpoint=provider, approve=cc.executor.Suspend(), triggers=()
+            store, SONNET, tools=file_tools(tmp_path), endpoint=provider, approve=cc.Suspend(), triggers=()
         )
 
         async def run() -> str:

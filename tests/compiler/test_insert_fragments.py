@@ -423,9 +423,7 @@ def test_the_response_context_comes_from_the_surroundings() -> None:
     store = cc.open_store("memory:")
     store.append("demo", cc.user("one"))
     prompt = cc.PromptBuilder().with_builtin("response", "delegations")
-    around = cc.prompts.PromptContext(
-        responding_to="ann", delegations=(cc.prompts.Delegation(to="tester", task="run it"),)
-    )
+    around = cc.PromptContext(responding_to="ann", delegations=(cc.prompts.Delegation(to="tester", task="run it"),))
     compiled = cc.MessageCompiler(store, CHAT).compile("demo", instructions=prompt, context=around)
     (block,) = [content for role, content in sent_contents(compiled.params["messages"]) if role == "system"]
     assert "Your response will be sent to @ann." in str(block)

@@ -40,7 +40,7 @@ class Shop:
             SONNET,
             tools=self.tools(),
             endpoint=Scripted(*script),
-            approve=cc.executor.Suspend() if approve is None else approve,  # pyright: ignore[reportArgumentType]
+            approve=cc.Suspend() if approve is None else approve,  # pyright: ignore[reportArgumentType]
             **{"triggers": (), **options},  # pyright: ignore[reportArgumentType]
         )
 

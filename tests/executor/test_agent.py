@@ -15,6 +15,7 @@ from contextc.errors import InvalidInput, InvalidSetting, NothingNew, ProviderFa
 from contextc.events import TextDelta, TurnFinish
 from contextc.executor import Suspend
 from contextc.messages import ToolCall
+from contextc.testing import FakeModel
 from contextc.tools import FunctionTool
 from tests.executor.scripted_provider import FIRST_WORD, SONNET, Scripted, add, call, fails, kinds, says
 
@@ -133,7 +134,7 @@ def test_texts_and_events_are_streamed() -> None:
     script = [says("Let me add.", call(1, a=2, b=3)), says("It is 5.")]
     agent = cc.Agent(SONNET, tools=[add], endpoint=Scripted(*script, *script))
 
-    async def texts() -> tuple[str, cc.executor.AgentResult[str]]:
+    async def texts() -> tuple[str, cc.AgentResult[str]]:
         run = agent.stream("2 + 3?")
         found = [text async for text in run]
         return "".join(found), await run.result()
@@ -380,3 +381,42 @@ def test_a_tool_with_the_name_of_one_that_reads_the_history_is_refused() -> None
         cc.Agent(SONNET, tools=[fetch_result])
     agent = cc.Agent(SONNET, tools=[fetch_result], compiler=cc.CompilerOptions(fetch=False))
     assert list(agent.executor.tools) == ["fetch_result"]
+
+
+def test_a_result_leads_to_the_account_of_its_last_request() -> None:
+    """Guarantee 13.1: also after later runs, and after a handoff, whose requests are on another channel."""
+    refunds = cc.Agent(FakeModel("You get 30 euros."), name="refunds", instructions="You decide.")
+    script = FakeModel("Hello.", cc.tool_call("c1", "transfer_to_refunds", {}))
+    triage = cc.Agent(script, name="triage", handoffs=[refunds])
+    first = triage.run_sync("Hi!", conversation="ann")
+    second = triage.run_sync("It is broken.", conversation="ann")
+    assert (first.manifest.record.request, first.manifest.channel.agent) == (1, "triage")
+    assert second.manifest.channel.agent != "triage"
+    assert "It is broken." in [each.text for each in second.manifest.lines if each.sent]
+    assert triage.explain("ann", 1).record == first.manifest.record
+    assert triage.explain("ann").record.request == 2
+    assert "static fragment instructions" in str(second.manifest)
+
+
+def test_a_run_that_was_answered_before_has_no_request_of_its_own() -> None:
+    agent = cc.Agent(FakeModel("Hello."))
+    agent.run_sync("Hi!", conversation="ann", key="d1")
+    again = agent.run_sync("Hi!", conversation="ann", key="d1")
+    with pytest.raises(InvalidInput, match=r"sent no request. Explain an earlier one: agent.explain"):
+        _ = again.manifest
+
+
+def test_what_a_program_prints_is_short_and_without_addresses() -> None:
+    """A shell or a log shows these values in one line."""
+    agent = cc.Agent(FakeModel("word " * 100), tools=[add])
+    result = agent.run_sync("hi", conversation="x")
+    compiled = agent.executor.compiler.compile("x", retry=True)
+    printed = [repr(each) for each in (agent, agent.executor, result, result.manifest, compiled, cc.user("hi"))]
+    assert printed[:2] == [
+        "Agent('fake:model', name='assistant', tools=['add'])",
+        "AgentExecutor('fake:model', name='assistant', tools=['add'])",
+    ]
+    assert printed[2].startswith("AgentResult(conversation='x', finish='stop', output='word word")
+    assert printed[2].endswith("messages=2, steps=1, tool_calls=0, cost=None)")
+    assert printed[5] == "Message(role='user', parts=(Text(text='hi'),))"
+    assert all(len(each) < 200 and " at 0x" not in each for each in printed)

@@ -229,7 +229,7 @@ async def test_a_summary_that_ends_while_another_process_runs_its_turn_is_counte
     store: cc.Store, full: int
 ) -> None:
     """The turn waited for approval, and was resumed by another executor before the summary was written."""
-    provider, suspend = cc.provider(SONNET, window=12_000, output=2_000), cc.executor.Suspend()
+    provider, suspend = cc.provider(SONNET, window=12_000, output=2_000), cc.Suspend()
     line, tools = Writer(full, lambda _: False), [cc.tool(note, approval=True)]
 
     async def answer(_: JSONObject) -> Say:

@@ -18,7 +18,7 @@ TESTER = cc.prompts.AgentCard(name="tester", description="Runs the tests.")
 def test_fragments_are_rendered_with_the_context_an_executor_is_given() -> None:
     """The same prompt context as `compile` takes: recipient, delegations, agents, project."""
     store, provider = cc.open_store("memory:"), Scripted(says("ok"))
-    context = cc.prompts.PromptContext(
+    context = cc.PromptContext(
         responding_to="bob", project="A compiler.", agents=(TESTER,), delegations=(cc.prompts.Delegation(to="tester"),)
     )
     prompt = cc.PromptBuilder().with_builtin(system_prompt="")
@@ -89,7 +89,7 @@ def test_the_messages_of_a_turn_belong_to_the_run_of_its_executor() -> None:
 
 @pytest.mark.parametrize(
     ("option", "words"),
-    [({"context": {"project": "x"}}, "cc.prompts.PromptContext"), ({"run": 7}, "non-empty string")],
+    [({"context": {"project": "x"}}, "cc.PromptContext"), ({"run": 7}, "non-empty string")],
 )
 def test_an_invalid_prompt_context_is_refused(option: dict[str, Any], words: str) -> None:
     """It would fail in the middle of a turn."""
@@ -227,16 +227,16 @@ def delegations(request: JSONObject) -> str:
 def test_a_turn_may_have_a_prompt_context_of_its_own() -> None:
     """A delegation that has ended since; the executor keeps its own context for other turns."""
     store, provider = cc.open_store("memory:"), Scripted(*[says("ok")] * 4)
-    waiting = cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
+    waiting = cc.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
     prompt = cc.PromptBuilder().with_builtin("delegations")
     executor = cc.AgentExecutor(store, SONNET, instructions=prompt, context=waiting, endpoint=provider, triggers=())
 
     async def play() -> None:
         await executor.start("demo", "one").wait()
-        await executor.start("demo", "two", context=cc.prompts.PromptContext()).wait()
+        await executor.start("demo", "two", context=cc.PromptContext()).wait()
         async for _ in executor.run("demo", "three"):
             pass
-        async for _ in executor.run("demo", "four", context=cc.prompts.PromptContext()):
+        async for _ in executor.run("demo", "four", context=cc.PromptContext()):
             pass
 
     asyncio.run(play())
@@ -249,14 +249,14 @@ def test_the_context_of_an_executor_can_be_set() -> None:
     store, provider = cc.open_store("memory:"), Scripted(*[says("ok")] * 2)
     prompt = cc.PromptBuilder().with_builtin("delegations")
     executor = cc.AgentExecutor(store, SONNET, instructions=prompt, endpoint=provider, triggers=())
-    executor.context = cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
+    executor.context = cc.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),))
     run_turn(executor, "one")
 
     executor.context = None
     run_turn(executor, "two")
 
     assert ["T1" in said or "(withdrawn)" in said for said in map(delegations, provider.requests)] == [True, True]
-    with pytest.raises(InvalidSetting, match=r"context must be a cc\.prompts\.PromptContext or a function, got dict"):
+    with pytest.raises(InvalidSetting, match=r"context must be a cc\.PromptContext or a function, got dict"):
         executor.context = {}  # type: ignore[assignment]
 
 
@@ -264,9 +264,9 @@ def test_a_function_returns_the_context_of_each_step() -> None:
     """It gets the name of the conversation, and sees what a tool has changed."""
     tasks, names = ["T1"], list[str]()
 
-    def context(conversation: str) -> cc.prompts.PromptContext:
+    def context(conversation: str) -> cc.PromptContext:
         names.append(conversation)
-        return cc.prompts.PromptContext(delegations=tuple([cc.prompts.Delegation(to="b", task=task) for task in tasks]))
+        return cc.PromptContext(delegations=tuple([cc.prompts.Delegation(to="b", task=task) for task in tasks]))
 
     def finish() -> str:
         """Finish the task."""
@@ -302,7 +302,7 @@ def test_a_context_function_must_fit_and_return_a_context() -> None:
 
     error = asyncio.run(play())
     assert isinstance(error, InvalidSetting)
-    assert "must return a cc.prompts.PromptContext or None, got str" in str(error)
+    assert "must return a cc.PromptContext or None, got str" in str(error)
 
 
 @pytest.mark.parametrize("name", ["contxt", "limits", "agent", "system_prompt", "triggers"])
@@ -319,7 +319,7 @@ def test_an_agent_runs_with_a_context_of_the_call() -> None:
     provider = Scripted(says("ok"))
     agent = cc.Agent(SONNET, instructions=cc.PromptBuilder().with_builtin("delegations"), endpoint=provider)
 
-    agent.run_sync("go", context=cc.prompts.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),)))
+    agent.run_sync("go", context=cc.PromptContext(delegations=(cc.prompts.Delegation(to="bob", task="T1"),)))
 
     assert "T1" in delegations(provider.requests[0])
 

@@ -344,7 +344,7 @@ def test_a_run_that_waits_for_approval_is_continued_beside_the_other() -> None:
         name="coder",
         run="r2",
         tools=[cc.tool(add, approval=True)],
-        approve=cc.executor.Suspend(),
+        approve=cc.Suspend(),
         endpoint=provider,
         triggers=(),
     )

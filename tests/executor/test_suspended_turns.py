@@ -99,9 +99,7 @@ def test_new_input_is_queued_while_a_turn_waits(store: cc.Store) -> None:
     for each in store.approvals("demo"):
         store.answer_approval(each.id, True)
     provider = Scripted(DONE, says("Yes."))
-    agent = cc.AgentExecutor(
-        store, SONNET, tools=shop.tools(), endpoint=provider, approve=cc.executor.Suspend(), triggers=()
-    )
+    agent = cc.AgentExecutor(store, SONNET, tools=shop.tools(), endpoint=provider, approve=cc.Suspend(), triggers=())
 
     async def resumed() -> list[str]:
         turn = agent.resume("demo")
@@ -138,7 +136,7 @@ def test_calls_with_the_same_id_are_asked_one_after_the_other(store: cc.Store) -
 def test_an_approval_that_expires_gets_the_default_answer(store: cc.Store, default: bool | str) -> None:
     """Guarantee 18.3: resuming looks for it."""
     shop = Shop(store)
-    suspend = cc.executor.Suspend(seconds=1e-3, default=default)
+    suspend = cc.Suspend(seconds=1e-3, default=default)
     shop.run(shop.agent(says(call(1, "pay", amount=5)), approve=suspend))
     while store.approvals("demo"):
         pass
@@ -201,9 +199,9 @@ def _altered(tx: Transaction) -> bytes:
 @pytest.mark.parametrize(
     ("approve", "why"),
     [
-        (cc.executor.Suspend, "approve must be callable or a Suspend, got the class. Pass cc.executor.Suspend()."),
-        (cc.executor.Suspend(seconds=0), "approve: seconds must be a number of seconds above 0, got 0"),
-        (cc.executor.Suspend(default=None), "approve: default must be True, False or a reason, got NoneType"),  # pyright: ignore[reportArgumentType]
+        (cc.Suspend, "approve must be callable or a Suspend, got the class. Pass cc.Suspend()."),
+        (cc.Suspend(seconds=0), "approve: seconds must be a number of seconds above 0, got 0"),
+        (cc.Suspend(default=None), "approve: default must be True, False or a reason, got NoneType"),  # pyright: ignore[reportArgumentType]
     ],
 )
 def test_wrong_options_are_refused(store: cc.Store, approve: object, why: str) -> None:
@@ -226,7 +224,7 @@ def test_a_provider_that_runs_tools_itself_waits_in_its_process_for_the_stored_a
         yield ended()
 
     async def run() -> str:
-        suspend = cc.executor.Suspend(seconds=0.01 if way == "expired" else None, default="too late")
+        suspend = cc.Suspend(seconds=0.01 if way == "expired" else None, default="too late")
         executor, _ = tool_provider(store, script, approve=suspend)
         turn = executor.start("demo", "List the files.")
         async for event in turn.events():

@@ -109,7 +109,7 @@ def lives(address: str, path: Path, last: int = 0) -> int:
             steps = store.turns("demo")[-1].steps if store.conversations() and store.turns("demo") else 0
             script = Scripted(*[PAYS, DONE] if not steps else [DONE])
             agent = cc.AgentExecutor(
-                store, SONNET, tools=journal(path), endpoint=script, approve=cc.executor.Suspend(), triggers=()
+                store, SONNET, tools=journal(path), endpoint=script, approve=cc.Suspend(), triggers=()
             )
             known = store.conversations() and store.turns("demo")
             turn = agent.resume("demo") if known else agent.start("demo", "Pay 5 and 7.")

@@ -49,7 +49,7 @@ class Holding:
             return f"answer to {asked}"
         return cc.tool_call(f"c{len(request.messages)}", "hold" if asked == "one" else "note", {})
 
-    async def start(self) -> "asyncio.Task[cc.executor.AgentResult[str]]":
+    async def start(self) -> "asyncio.Task[cc.AgentResult[str]]":
         """Start a turn that runs until the gate is opened."""
         running = asyncio.create_task(self.agent.run("one", conversation="demo"))
         await self.reached.wait()

@@ -91,7 +91,7 @@ def run_agent(store: cc.Store) -> None:
             cc.PromptFragment("now", lambda _: f"Now: {s('dynamic fragment')}", "dynamic"),
         ],
         triggers=[noticed],
-        approve=cc.executor.Suspend(),
+        approve=cc.Suspend(),
     )
     media = cc.Media(mime_type="image/png", data=PNG + s("media").encode(), name=f"{s('media name')}.png")
     given = cc.user([cc.Text(f"hello {s('message')}"), media], meta={"note": s("author's note")})

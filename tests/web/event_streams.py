@@ -115,9 +115,7 @@ async def _waited(store: cc.Store) -> None:
     sign = cc.tool(_sign, approval=True)
     asks = says("May I?", call(1, "_sign"), call(2, "_sign"))
     script = Scripted(asks, says("Thanks.", call(3, "_sign")))
-    executor = cc.AgentExecutor(
-        store, SONNET, endpoint=script, tools=[sign], approve=cc.executor.Suspend(), triggers=()
-    )
+    executor = cc.AgentExecutor(store, SONNET, endpoint=script, tools=[sign], approve=cc.Suspend(), triggers=())
     await executor.start("waited", "Sign.").wait()
     for answer in (True, False):
         store.answer_approval(store.approvals("waited")[0].id, answer)

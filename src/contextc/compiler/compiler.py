@@ -679,6 +679,9 @@ class MessageCompiler:
         self._cache = get_channel_cache(store)
         self.loader = ContextLoader(store, self.provider, self.counter, self._cache)
 
+    def __repr__(self) -> str:
+        return f"MessageCompiler({self.store!r}, {self.provider.title!r})"
+
     # ── compiling ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def compile(

@@ -266,6 +266,10 @@ class Manifest:
             "lines": decode(encode(self.lines)),
         }
 
+    def __repr__(self) -> str:
+        asked = f"request {self.record.request} of {self.channel.conversation!r}"
+        return f"<Manifest of {asked}: {self.budget.input:,} tokens, {self.mode}; print it for all lines>"
+
     def __str__(self) -> str:
         record, budget = self.record, self.budget
         how = "exact" if budget.exact else "estimated"
@@ -293,7 +297,7 @@ class Manifest:
                 str(line.seq or ""),
                 line.role,
                 f"{line.tokens:,}" if line.tokens else "",
-                line.kind if line.kind != "message" else _shorten(line.text),
+                line.kind if line.kind != "message" else shorten(line.text),
                 line.why,
             )
             for line in self.lines
@@ -317,7 +321,7 @@ def describe_overhead(record: RequestRecord) -> str:
 def describe_observed(facts: ObservedFacts) -> str:
     """Return status, error, duration and exactness of an observed request."""
     code = f" {facts.code}" if facts.code else ""
-    error = f" ({_shorten(facts.error)})" if facts.error else ""
+    error = f" ({shorten(facts.error)})" if facts.error else ""
     took = f", {facts.latency:,} ms" if facts.latency is not None else ""
     inexact = "; inexact: text was redacted before it was stored" if facts.redacted else ""
     if facts.inexact and not facts.redacted:
@@ -331,7 +335,8 @@ def describe_mode(facts: ObservedFacts) -> str:
     return f"observed{status}{' (inexact)' if facts.inexact else ''}"
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
+    """Return a text as the beginning of one line."""
     line = " ".join(text.split())
     return line if len(line) <= TEXT_WIDTH else line[: TEXT_WIDTH - 1] + "…"
 

@@ -214,6 +214,10 @@ class Compiled:
         self._params: JSONObject | None = None
         self._decoded: Request | None = None
 
+    def __repr__(self) -> str:
+        asked = f"request {self.request} of {self.channel.conversation!r} for {self.provider.title}"
+        return f"<Compiled {asked}: {self.budget.input:,} tokens, {self.mode}>"
+
     @property
     def cursor(self) -> str:
         """The provider's position in the session that this request resumes."""

@@ -22,7 +22,9 @@ from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc._worker_threads import run_blocking
+from contextc.compiler import past_requests
 from contextc.compiler.compaction import CompactionResult
+from contextc.compiler.manifest import Manifest, shorten
 from contextc.errors import InvalidInput, InvalidOutput, InvalidSetting, NothingNew
 from contextc.events import AnyEvent, TextDelta, TurnStart
 from contextc.executor import agent_config
@@ -188,6 +190,24 @@ class AgentResult(Struct, Generic[T], frozen=True, kw_only=True):
     """The reason why the last answer does not have the requested type."""
     is_valid: bool = True
     """True if `value` is the answer."""
+    explain: Callable[[], Manifest] | None = None
+    """Loads the manifest of the last request; None if the run sent none, because it was answered before."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """The account of the last request: what went in, what stayed out and why. `print` shows it as a table."""
+        if self.explain is None:
+            raise InvalidInput(
+                f"The run in {self.conversation!r} sent no request", fix="Explain an earlier one: agent.explain(…)."
+            )
+        return self.explain()
+
+    def __repr__(self) -> str:
+        """Return what a reader needs first. `messages` are counted."""
+        shown = {"conversation": self.conversation, "finish": self.finish, "output": self.value or self.text}
+        figures = f"messages={len(self.messages)}, steps={self.steps}, tool_calls={self.tool_calls}, cost={self.cost}"
+        texts = ", ".join([f"{name}={shorten(repr(value))}" for name, value in shown.items()])
+        return f"AgentResult({texts}, {figures})"
 
     @property
     def output(self) -> T:
@@ -303,7 +323,12 @@ class AgentRun(Generic[T]):
             value=value,
             problem=problem,
             is_valid=is_valid,
+            explain=self._explain(results),
         )
+
+    def _explain(self, results: Sequence[TurnResult]) -> Callable[[], Manifest] | None:
+        sent = [each.request for each in results if each.request is not None]
+        return partial(past_requests.explain, self.executor.store, *sent[-1]) if sent else None
 
     async def _run_turn(self, start: Callable[[], Turn], results: list[TurnResult]) -> AsyncGenerator[AnyEvent, None]:
         """Run a turn, yield its events, and append its result. Turns of queued input that follow it are not results."""
@@ -572,6 +597,9 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         first, *others = [make(store, *each) for each in kept]
         return first.falling_back_to(others) if others else first
 
+    def __repr__(self) -> str:
+        return repr(self.executor).replace("AgentExecutor", "Agent", 1)
+
     # ── runs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -723,6 +751,12 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             for call in (executor.resume, executor.start)
         )
         return self._make_run(executor, conversation, resume, start, 1)
+
+    def explain(self, conversation: str, request: int | None = None) -> Manifest:
+        """Return the account of a request of this agent, by default of the last one: what went in, what stayed out and
+        why. `print` shows it as a table.
+        """
+        return self.executor.explain(conversation, request)
 
     async def compact(self, conversation: str, *, instructions: str = "") -> CompactionResult | None:
         """Summarize old messages of a conversation now. `AgentExecutor.compact` describes it, and the executor also has

@@ -236,8 +236,8 @@ class AgentConfig:
         found = context if context is None or isinstance(context, PromptContext) else context(conversation)
         if found is not None and not isinstance(found, PromptContext):
             raise InvalidSetting(
-                f"context: the function must return a cc.prompts.PromptContext or None, got {_type_name(found)}",
-                fix="Return cc.prompts.PromptContext(project=…), or None.",
+                f"context: the function must return a cc.PromptContext or None, got {_type_name(found)}",
+                fix="Return cc.PromptContext(project=…), or None.",
             )
         if (deps := self.for_turn(conversation, None).turn_deps) is not None:
             found = replace_fields(found or PromptContext(), deps=deps)
@@ -494,8 +494,8 @@ def check_prompt_context(context: object) -> None:
         check_callback("context", context, parameters=("conversation",), sync=True)
     elif context is not None and not isinstance(context, PromptContext):
         raise InvalidSetting(
-            f"context must be a cc.prompts.PromptContext or a function, got {_type_name(context)}",
-            fix="Pass cc.prompts.PromptContext(project=…), a function of the conversation, or omit it.",
+            f"context must be a cc.PromptContext or a function, got {_type_name(context)}",
+            fix="Pass cc.PromptContext(project=…), a function of the conversation, or omit it.",
         )
 
 
@@ -537,7 +537,7 @@ def check_summary_instructions(summarize: object, instructions: str) -> None:
 
 def check_approve(approve: object) -> None:
     if approve is Suspend:
-        raise InvalidSetting("approve must be callable or a Suspend, got the class", fix="Pass cc.executor.Suspend().")
+        raise InvalidSetting("approve must be callable or a Suspend, got the class", fix="Pass cc.Suspend().")
     if not isinstance(approve, Suspend):
         parameters = ("call", "tool", "context") if callable(approve) and takes_context(approve) else ("call", "tool")
         return check_callback("approve", approve, parameters=parameters)

@@ -25,6 +25,7 @@ from contextc.compiler.compaction import (
 )
 from contextc.compiler.compiler import AgentArguments, check_compile_arguments
 from contextc.compiler.history import HISTORY_TOOL_NAMES
+from contextc.compiler.manifest import Manifest
 from contextc.errors import InvalidSetting, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor import agent_config
@@ -228,6 +229,11 @@ class AgentExecutor(agent_config.FixedOptions):
         context = self.config.context
         return {**self.config.compile_arguments, "context": context if isinstance(context, PromptContext) else None}
 
+    def __repr__(self) -> str:
+        models = [each.provider.title for each in (self.config, *self.config.fallbacks)]
+        shown = repr(models[0] if len(models) == 1 else models)
+        return f"AgentExecutor({shown}, name={self.name!r}, tools={[*self.tools]})"
+
     # ── turns ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(
@@ -427,6 +433,10 @@ class AgentExecutor(agent_config.FixedOptions):
     def channel(self, conversation: str) -> Channel:
         """Return the channel that this agent's requests are sent on."""
         return self.compiler.channel(conversation, name=self.name, directory=self.directory or None)
+
+    def explain(self, conversation: str, request: int | None = None) -> Manifest:
+        """Return the account of a request of this agent, by default of the last one. `print` shows it as a table."""
+        return self.compiler.explain(conversation, request, name=self.name, directory=self.directory or None)
 
     async def client(self) -> Endpoint:
         """Return the client of the provider, one for each event loop."""

@@ -773,6 +773,7 @@ class TurnRunner:
             error=error,
             model=self.config.provider.model_id,
             agent=self.config.speaker or self.turn_store.author,
+            request=progress.last_request,
         )
 
     # ── handoffs and fallbacks ────────────────────────────────────────────────────────────────────────────────────────
@@ -1103,6 +1104,7 @@ class TurnRunner:
             await self._store_failure(compiled, incoming, error, tools)
             raise
         progress.add_reply(stored, compiled.provider.model)
+        progress.last_request = compiled.channel, compiled.request
         results = await tools.run(calls) if calls else []
         progress.add_messages(results)
         return results

@@ -57,6 +57,7 @@ from contextc.store import (
     turn_records,
 )
 from contextc.store import turn_records as records
+from contextc.store.ledger_schema import Channel
 from contextc.store.message_log import agent_of, find_tip, load_base_seq, load_between, load_tip, now_ms, run_name
 from contextc.store.submitted_turns import take_submitted
 from contextc.store.transaction_engine import Transaction
@@ -97,6 +98,8 @@ class TurnResult(Struct, frozen=True, kw_only=True):
     """The model that was called last."""
     agent: str = ""
     """The agent that answered last: another one after a handoff."""
+    request: tuple[Channel, int] | None = None
+    """The channel and the number of the last request that this turn sent and that was answered."""
 
     @property
     def text(self) -> str:
@@ -137,6 +140,7 @@ class TurnState:
         self.cost: float | None = turn.cost if turn.cost is not None else 0.0
         self.budget = budget
         self._resources, self._deps = resources, deps
+        self.last_request: tuple[Channel, int] | None = None
         self.truncated_replies = 0
         """Number of replies in a row that reached the output limit."""
 

@@ -92,9 +92,13 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             )
 
     def __repr__(self) -> str:
-        """Return the fields, without credentials that the URL may contain."""
-        fields = {name: getattr(self, name) for name in self.__struct_fields__} | {"url": mask_secrets(self.url)}
-        return f"Provider({', '.join(f'{name}={value!r}' for name, value in fields.items())})"
+        """Return the name of the provider and the model, without credentials that the URL may contain."""
+        return f"Provider({self.title!r}{f', url={mask_secrets(self.url)!r}' if self.url else ''})"
+
+    @property
+    def title(self) -> str:
+        """The provider and the model in one word: `anthropic:claude-opus-5-5`."""
+        return f"{self.name}:{self.model_id}"
 
     @property
     def formatter(self) -> Formatter:
