@@ -134,3 +134,41 @@ def test_commit_reports_what_is_wrong(compiler: cc.MessageCompiler) -> None:
         compiler.begin(compiler.compile("demo"))
     with pytest.raises(cc.errors.UnknownConversation):
         compiler.explain("nothing")
+
+
+def test_a_request_is_the_same_with_the_former_names_of_its_arguments() -> None:
+    """Programs that were written for them send the same bytes, and so keep their cached prefix."""
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("hi"))
+    compiler = cc.MessageCompiler(store, "anthropic:claude-sonnet-4-5")
+    state = cc.PromptFragment("state", "It rains.", "dynamic")
+    now = compiler.compile("demo", name="bob", instructions=["Be brief.", state], max_input_tokens=5_000)
+    for former in (
+        {"system_prompt": "Be brief.", "fragments": [state]},
+        {"fragments": [cc.PromptFragment("identity", "Be brief."), state]},
+    ):
+        before = compiler.compile("demo", agent="bob", budget=5_000, **former)  # pyright: ignore[reportArgumentType]
+        assert (before.body, before.channel, before.budget) == (now.body, now.channel, now.budget)
+    with pytest.raises(
+        cc.errors.InvalidInput, match=r"compile has no argument 'instruction'. Its arguments are .*instructions"
+    ):
+        compiler.compile("demo", instruction="Be brief.")  # pyright: ignore[reportCallIssue]
+
+
+def test_instructions_are_texts_fragments_and_functions() -> None:
+    """Guarantee 8.2: one parameter for all of them, and the same text is rendered once."""
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("hi"))
+    compiler = cc.MessageCompiler(store, "openai-chat:gpt-4o")
+
+    def weather(context: cc.PromptContext) -> str:
+        return f"{context.agent} sees rain."
+
+    given = ["Be brief.", cc.PromptFragment("identity", "You are a coder.", priority=200), weather]
+    sent = compiler.compile("demo", instructions=given).params["messages"]
+    assert [each["content"] for each in sent] == [
+        "Be brief.\n\nYou are a coder.",
+        "hi",
+        "## Weather\nassistant sees rain.",
+    ]
+    assert compiler.compile("demo", instructions=[]).params["messages"] == [{"role": "user", "content": "hi"}]

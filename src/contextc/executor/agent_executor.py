@@ -117,7 +117,8 @@ class AgentExecutor(agent_config.FixedOptions):
         if compiler.options.fetch and (taken := [each for each in HISTORY_TOOL_NAMES if each in functions]):
             raise InvalidSetting(
                 f"Two tools are named {taken[0]}: yours, and the one that reads what is no longer shown",
-                fix="Rename yours: cc.tool(function, name=…). fetch=False switches the other one off.",
+                fix="Rename yours: cc.tool(function, name=…). "
+                "compiler=cc.CompilerOptions(fetch=False) switches the other one off.",
             )
         checked = check_triggers(default_triggers() if triggers is None else triggers)
         prose = {} if functions or native or provider.model.tools else provider.prose_settings

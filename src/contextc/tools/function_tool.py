@@ -38,6 +38,10 @@ class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
     parallel: bool = True
     method: bool = False
 
+    def __repr__(self) -> str:
+        options = [f", {name}={value!r}" for name in ("timeout", "approval") if (value := getattr(self, name))]
+        return f"FunctionTool({self.name!r}{''.join(options)})"
+
     @property
     def name(self) -> str:
         """The name that the model calls the tool by."""
