@@ -171,7 +171,7 @@ def with_former_names(
 ) -> tuple[str, Instructions | None, int | None]:
     """Return the name, the instructions and the limit, from arguments that have their former names."""
     if unknown := [each for each in former if each not in FormerArguments.__annotations__]:
-        names = [*get_type_hints(CompileArguments), "dry_run"]
+        names = [*CompileArguments.__annotations__, "dry_run"]
         raise InvalidInput(f"compile has no argument {unknown[0]!r}", fix=f"Its arguments are {', '.join(names)}.")
     text, listed = former.get("system_prompt"), list_instructions(former.get("fragments"))
     if text:
