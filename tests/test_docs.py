@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from contextc.cli import COMMANDS
 from tests.forked_commands import run_contextc
 
 ROOT = Path(__file__).parent.parent
@@ -103,6 +104,18 @@ def test_links_lead_to_a_file_and_a_heading_that_exist(page: Path) -> None:
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{page.name} links to {path}, which does not exist"
         assert not anchor or anchor in anchors(target), f"{page.name} links to {path}#{anchor}, which does not exist"
+
+
+def test_the_index_links_to_every_page() -> None:
+    """A page without a link is not found."""
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / path).resolve() for path, _ in LINK.findall(index.read_text()) if path}
+    assert [str(page) for page in PAGES if page not in linked and page != index] == []
+
+
+def test_the_docs_name_every_command() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    assert [name for name in COMMANDS if f"`{name}`" not in text] == []
 
 
 @pytest.mark.parametrize("package", LISTED_PACKAGES)
