@@ -202,15 +202,13 @@ def marks(text: str) -> Iterator[str]:
 
 
 def table() -> str:
-    """The outcome of every shape with every formatter, in Markdown."""
-    rows = [["", *FORMATTERS], ["---"] * (len(FORMATTERS) + 1)]
+    """The formatters that take every shape, in Markdown."""
+    rows = ["| shape | taken by |", "|---|---|"]
     for shape, items_for in SHAPES.items():
-        found: list[str] = []
-        for form in FORMATTERS.values():
-            items = items_for(form)
-            found.append("-" if items is None else outcome(form, items).partition(" ")[0])
-        rows.append([shape, *found])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+        given = {name: items for name, form in FORMATTERS.items() if (items := items_for(form)) is not None}
+        taken = [f"`{name}`" for name, items in given.items() if outcome(FORMATTERS[name], items) == "kept"]
+        rows.append(f"| {shape} | {'all' if len(taken) == len(given) else ', '.join(taken) or 'none'} |")
+    return "\n".join(rows)
 
 
 if __name__ == "__main__":
