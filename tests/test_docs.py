@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from contextc import errors
 from contextc.cli import COMMANDS
 from tests.forked_commands import run_contextc
 
@@ -111,6 +112,12 @@ def test_the_index_links_to_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {(index.parent / path).resolve() for path, _ in LINK.findall(index.read_text()) if path}
     assert [str(page) for page in PAGES if page not in linked and page != index] == []
+
+
+def test_the_reference_names_every_error() -> None:
+    text = (ROOT / "docs" / "reference" / "errors.md").read_text()
+    named = [name for name, each in vars(errors).items() if isinstance(each, type) and issubclass(each, Exception)]
+    assert [name for name in named if f"`{name}`" not in text] == []
 
 
 def test_the_docs_name_every_command() -> None:
