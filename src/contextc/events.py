@@ -34,13 +34,17 @@ class TurnStart(Event, frozen=True, tag="turn-start"):
 
 
 class TurnFinish(Event, frozen=True, tag="turn-finish"):
-    """A turn ended. `finish` is `stop`, `cancelled`, `error`, or the limit that ended it."""
+    """A turn ended. `finish` is `stop`, `cancelled`, `error`, or the limit that ended it.
+
+    With `cost_is_lower_bound` the turn cost at least `cost`: a factor of a price is unknown.
+    """
 
     finish: str
     steps: int = 0
     tool_calls: int = 0
     usage: Usage | None = None
     cost: float | None = None
+    cost_is_lower_bound: bool = False
     error: str = ""
 
 
@@ -216,15 +220,19 @@ class CompactionFinished(Event, frozen=True, tag="compaction"):
     seq: int = 0
     usage: Usage | None = None
     cost: float | None = None
+    cost_is_lower_bound: bool = False
 
 
 class UsageReport(Event, frozen=True, tag="usage"):
-    """Token usage of a call. Its whole input and output are `used` of the `available` tokens of the context."""
+    """Token usage of a call. Its whole input and output are `used` of the `available` tokens of the context. `cost` is
+    that of the turn so far.
+    """
 
     usage: Usage
     used: int = 0
     available: int = 0
     cost: float | None = None
+    cost_is_lower_bound: bool = False
 
 
 class FailureDetails(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, gc=False):

@@ -215,6 +215,30 @@ DEPTH_BYTES = 4
 HASH_BYTES = 16
 
 
+class BilledCall(
+    msgspec.Struct,
+    frozen=True,
+    omit_defaults=True,
+    repr_omit_defaults=True,
+    forbid_unknown_fields=True,
+    kw_only=True,
+    gc=False,
+):
+    """A model call that a provider made for a reply beside the one that answered, and that it bills too.
+
+    `kind` is the provider's word, such as "compaction". `model` is empty for the model that was requested. The tokens
+    have the meaning of those of `Usage`; a call without any is of an unknown kind, and its price is unknown.
+    """
+
+    kind: str
+    model: str = ""
+    input: int = 0
+    output: int = 0
+    cache_read: int = 0
+    cache_write: int = 0
+    cache_write_long: int = 0
+
+
 class Usage(
     msgspec.Struct,
     frozen=True,
@@ -226,7 +250,11 @@ class Usage(
 ):
     """Tokens of one model call. `input` includes cache reads and writes; `output` includes reasoning.
 
-    `cache_write_long` is the part of `cache_write` that is kept longer than by default, for a higher price.
+    `cache_write_long` is the part of `cache_write` that is kept longer than by default, for a higher price. `tier`,
+    `speed` and `region` are those of the call as the reply reports them, "" for the standard ones. `model` is the model
+    that answered in place of the requested one. `calls` are further calls that are not part of the other figures.
+    `input_differs` is true if `input` is not the size of the request: the provider compacted or cleared a part of it,
+    or called the model several times.
     """
 
     input: int = 0
@@ -235,6 +263,12 @@ class Usage(
     cache_write: int = 0
     reasoning: int = 0
     cache_write_long: int = 0
+    tier: str = ""
+    speed: str = ""
+    region: str = ""
+    model: str = ""
+    calls: tuple[BilledCall, ...] = ()
+    input_differs: bool = False
 
 
 class Message(

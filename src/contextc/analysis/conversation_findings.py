@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc.analysis.cache_misses import find_cache_misses
 from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
@@ -24,7 +25,28 @@ def find_all(view: StoredConversation) -> list[Finding]:
     found = list(find_cache_misses(view))
     for find in conversation_functions():
         found += find(view)
-    return found
+    return _mark_lower_bounds(view, found)
+
+
+def _mark_lower_bounds(view: StoredConversation, found: list[Finding]) -> list[Finding]:
+    """Return the findings, marked if they are about a request whose cost is a lower bound."""
+    bounded = {(each.channel_id, each.number) for each in view.requests if each.cost_is_lower_bound}
+    if not bounded:
+        return found
+    channels = {channel for channel, _ in bounded}
+    marked: list[Finding] = []
+    for each in found:
+        losses = tuple(
+            [
+                replace(loss, cost_is_lower_bound=loss.cost is not None and (loss.channel, loss.request) in bounded)
+                for loss in each.losses
+            ]
+        )
+        is_miss = each.code.startswith("CAC")  # other findings are about all requests of a channel
+        is_about = (each.channel, each.request) in bounded if is_miss else each.channel in channels
+        is_marked = each.cost is not None and (is_about or any([loss.cost_is_lower_bound for loss in losses]))
+        marked.append(replace(each, losses=losses, cost_is_lower_bound=is_marked))
+    return marked
 
 
 # ── many conversations, by cause ──────────────────────────────────────────────────────────────────────────────────────
@@ -47,6 +69,7 @@ class CauseFigures(Struct, frozen=True, kw_only=True):
     conversations: int
     tokens: int
     cost: float | None
+    cost_is_lower_bound: bool = False
 
 
 class CauseSummary(CauseFigures, frozen=True, kw_only=True):
@@ -90,7 +113,15 @@ def list_losses(found: Iterable[Finding]) -> list[RequestLoss]:
         loss
         for each in found
         for loss in each.losses
-        or [RequestLoss(channel=each.channel, request=each.request, tokens=each.tokens, cost=each.cost)]
+        or [
+            RequestLoss(
+                channel=each.channel,
+                request=each.request,
+                tokens=each.tokens,
+                cost=each.cost,
+                cost_is_lower_bound=each.cost_is_lower_bound,
+            )
+        ]
     ]
     return sorted(losses, key=lambda each: (each.request, each.channel))
 
@@ -99,6 +130,11 @@ def sum_costs(found: Iterable[Finding]) -> float | None:
     """Return the sum of the known costs; None if none is known."""
     known = [each.cost for each in found if each.cost is not None]
     return sum(known) if known else None
+
+
+def has_lower_bound(found: Iterable[Finding]) -> bool:
+    """Return True if the cost of a finding is a lower bound, so that a sum is one too."""
+    return any([each.cost_is_lower_bound for each in found])
 
 
 def largest_cause_cost(found: Iterable[Finding]) -> float:
@@ -137,6 +173,7 @@ def _summarize_cause(code: str, found: Sequence[Finding]) -> CauseSummary:
         conversations=len({each.conversation for each in found}),
         tokens=sum([each.tokens for each in found]),
         cost=sum_costs(found),
+        cost_is_lower_bound=has_lower_bound(found),
         examples=tuple(sort_by_cost(found)[:MAX_EXAMPLES]),
     )
 

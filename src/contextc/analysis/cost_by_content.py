@@ -32,12 +32,14 @@ from contextc.analysis.element_costs import (
 from contextc.analysis.request_elements import ROLES, Element, RequestView, Section, align_items
 from contextc.compiler.draft import distribute
 from contextc.inspection.line_details import PricedTokens
+from contextc.models.billing import bill_call
 from contextc.models.model_info import MILLION, CacheFigures
 from contextc.store import Store
 
 CostKind: TypeAlias = Literal[
-    "system", "tool", "result", "history", "reasoning", "media", "overhead", "answer", "answer_reasoning"
-]
+    "system", "tool", "result", "history", "reasoning", "media", "overhead",
+    "answer", "answer_reasoning", "answer_calls",
+]  # fmt: skip
 HEAD_KINDS = ("system", "tool")
 """The causes of everything before the messages."""
 KIND_LABELS: dict[str, str] = {
@@ -50,6 +52,7 @@ KIND_LABELS: dict[str, str] = {
     "overhead": "added by the provider or program",
     "answer": "answers",
     "answer_reasoning": "reasoning",
+    "answer_calls": "further calls of the provider",
 }
 
 
@@ -90,12 +93,14 @@ class RequestCosts(Struct, frozen=True, kw_only=True):
     is_reported: bool
     lines: tuple[CostLine, ...]
     cost: float | None
+    cost_is_lower_bound: bool = False
 
 
 class ConversationCosts(Struct, frozen=True, kw_only=True):
     """The costs of a conversation by cause, the most expensive first, and of each request.
 
-    `unpriced` is the number of requests whose cost is unknown. They are not included.
+    `unpriced` is the number of requests whose cost is unknown. They are not included. With `cost_is_lower_bound` a
+    factor of a price is unknown.
     """
 
     conversation: str
@@ -105,6 +110,7 @@ class ConversationCosts(Struct, frozen=True, kw_only=True):
     unpriced: int
     cache_share: float | None
     rewrite_factor: float | None
+    cost_is_lower_bound: bool = False
 
 
 def conversation_costs(store: Store, conversation: str) -> ConversationCosts:
@@ -124,6 +130,7 @@ def add_costs(costs: Iterable[ConversationCosts], name: str) -> ConversationCost
         unpriced=sum([each.unpriced for each in some]),
         cache_share=None,
         rewrite_factor=None,
+        cost_is_lower_bound=any([each.cost_is_lower_bound for each in some]),
     )
 
 
@@ -156,6 +163,7 @@ def compute_costs(view: StoredConversation) -> ConversationCosts:
         unpriced=sum([each.cost is None for each in requests]),
         cache_share=figures.cache_share,
         rewrite_factor=figures.rewrite_factor,
+        cost_is_lower_bound=any([each.cost_is_lower_bound for each in requests]),
     )
 
 
@@ -204,6 +212,7 @@ def _request_costs(splitter: "CauseSplitter", request: RequestView, prices: Requ
         is_reported=prices.usage is not None,
         lines=tuple([each for each in lines if each.tokens]),
         cost=sum([each.cost or 0.0 for each in lines]) if price is not None else None,
+        cost_is_lower_bound=request.cost_is_lower_bound,
     )
 
 
@@ -216,16 +225,32 @@ def split_overhead(prices: RequestPrices) -> PricedTokens:
 
 
 def split_answer(prices: RequestPrices) -> list[CostLine]:
-    """Return the tokens and the costs of an answer and of its reasoning; empty if nothing was reported."""
+    """Return the tokens and the costs of an answer, of its reasoning, and of calls that the provider bills beside it;
+    empty if nothing was reported.
+    """
     usage, price = prices.usage, prices.price
     if usage is None:
         return []
     reasoning = min(usage.reasoning, usage.output)
-    return [
+    parts = [
         CostLine(kind=kind, name="", tokens=tokens, cost=tokens * price.output / MILLION if price is not None else None)
         for kind, tokens in (("answer", usage.output - reasoning), ("answer_reasoning", reasoning))
         if tokens
     ]
+    model = prices.request.model
+    for call in usage.calls:
+        paid = bill_call(model, usage, call) if model is not None else None
+        parts.append(
+            CostLine(
+                kind="answer_calls",
+                name=call.kind,
+                tokens=call.input + call.output,
+                read=call.cache_read,
+                written=call.cache_write,
+                cost=paid.dollars if paid is not None else None,
+            )
+        )
+    return parts
 
 
 def _cost_line(cause: Cause, parts: PricedTokens, prices: RequestPrices) -> CostLine:
@@ -371,6 +396,7 @@ class RequestComposition(Struct, frozen=True, kw_only=True):
     answer: tuple[CostLine, ...]
     cost: float | None
     is_reported: bool
+    cost_is_lower_bound: bool = False
 
 
 class RequestTokens(Struct, frozen=True, kw_only=True):
@@ -527,6 +553,7 @@ def compute_composition(loaded: SingleRequest) -> RequestComposition:
         nodes=tuple([each for each in nodes if each.tokens or each.cost]),
         answer=tuple(answer),
         cost=sum(costs) if prices.price is not None else None,
+        cost_is_lower_bound=request.cost_is_lower_bound,
         is_reported=prices.usage is not None,
     )
 

@@ -22,9 +22,9 @@ from contextc.analysis.element_costs import tool_name
 from contextc.analysis.request_elements import RequestView, Rows, Section, make_element, with_long_writes
 from contextc.analysis.window_findings import find_unused_tools
 from contextc.inspection.request_timeline import SentRequest
-from contextc.messages import Usage
 from contextc.models import cost
-from contextc.models.model_info import MILLION, average_write_price
+from contextc.models.billing import average_write_price
+from contextc.models.model_info import MILLION
 from contextc.store import Store
 
 # ── changes ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -458,5 +458,5 @@ def _price(request: ChangedRequest, rules: CacheRules, read: int) -> float:
         whole = request.charged_before(end)
         written = max(0, min(whole, total) - read) if whole >= rules.minimum else 0
     long = round(written * usage.cache_write_long / usage.cache_write) if usage.cache_write else 0
-    found = Usage(input=total, output=usage.output, cache_read=read, cache_write=written, cache_write_long=long)
+    found = replace(usage, input=total, cache_read=read, cache_write=written, cache_write_long=long)
     return cost(model, found if usage.cache_write else with_long_writes(found, request.marks)) or 0.0

@@ -33,7 +33,7 @@ class RequestPrices(InputPrices):
     def __init__(self, request: RequestView) -> None:
         self.request, self.usage = request, request.usage
         usage = self.usage
-        super().__init__(request.model.price if request.model is not None and usage is not None else None, usage)
+        super().__init__(request.model if usage is not None else None, usage)
         self.total = int(max(usage.input, self.written_end)) if usage is not None else request.estimated
         self._head = request.head_totals[2]
         rows = request.rows.totals[-1] if request.rows.totals else 0

@@ -64,14 +64,16 @@ class RequestLoss(Struct, frozen=True, kw_only=True):
     request: int
     tokens: int
     cost: float | None
+    cost_is_lower_bound: bool = False
 
 
 class Finding(Struct, frozen=True, kw_only=True):
     """One finding about a conversation.
 
     `tokens` are the tokens that it concerns; for a cache miss those that could have been read from the cache. `cost` is
-    what they cost more than necessary, in dollars; None if it is unknown. `confidence` is between 0 and 1. `also` are
-    further causes that alone would have had the same effect. The first piece of evidence has the request that the
+    what they cost more than necessary, in dollars; None if it is unknown. With `cost_is_lower_bound` a factor of a
+    price is unknown, and they cost at least that. `confidence` is between 0 and 1. `also` are further causes that alone
+    would have had the same effect. The first piece of evidence has the request that the
     finding is about. `vendor` is the provider's own word for the cause of a cache miss, "" if it gave none, and
     `vendor_agrees` whether it names the same cause; None if it cannot be compared. `losses` has each request, oldest
     first, if the finding is about several ones that lost little each.
@@ -90,6 +92,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     vendor: str = ""
     vendor_agrees: bool | None = None
     losses: tuple[RequestLoss, ...] = ()
+    cost_is_lower_bound: bool = False
 
     @property
     def request(self) -> int:

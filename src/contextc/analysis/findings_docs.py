@@ -123,8 +123,12 @@ estimate.
 
 Cache writes that are kept for an hour cost more at Anthropic and Bedrock: twice the input price. Their share is that
 of the reply; if it states none, as in stores of earlier versions, all writes of a request are long if all of its
-breakpoints have `ttl: "1h"`. The price of OpenAI's 12-hour writes is not known: they count as other writes, unless
-`cache_write_long` is part of the price in `contextc.toml`.
+breakpoints have `ttl: "1h"`. The price of OpenAI's 12-hour writes is known for one model only. For others they count
+as other writes, and the cost is a lower bound, unless `cache_write_long` is part of the price in `contextc.toml`.
+
+A tier, a speed or a region that the reply reports multiplies all prices ([models.md](models.md#what-is-billed)). If the
+factor is unknown, `cost_is_lower_bound` is true, and texts say "at least". Calls that a provider makes beside the
+answer, such as a compaction, have a line of their own, at the price of their model.
 
 The cost of a finding is what it cost more than necessary. Findings of one cause are about different requests or parts,
 so their costs are added up. Costs of different causes can overlap: a large result also makes a cache miss more

@@ -764,6 +764,7 @@ class RunFigures(Struct, frozen=True, kw_only=True):
     cache_read: int
     cache_share: float | None
     cost: float | None
+    cost_is_lower_bound: bool = False
     rewrite_factor: float | None
     began: int
     ended: int
@@ -775,6 +776,7 @@ class CauseSums(Struct, frozen=True, kw_only=True):
     count: int = 0
     tokens: int = 0
     cost: float | None = None
+    cost_is_lower_bound: bool = False
 
 
 class ComparedCause(Struct, frozen=True, kw_only=True):
@@ -838,6 +840,7 @@ def compare_conversations(store: Store, one: str, other: str) -> ConversationCom
 
 def _figures(view: StoredConversation, costs: ConversationCosts) -> RunFigures:
     used = [each.usage for each in view.requests if each.usage is not None]
+    dollars, is_lower_bound = compute_total_cost(view.store, view.name) or (None, False)
     return RunFigures(
         conversation=view.name,
         models=tuple(dict.fromkeys([f"{each.channel.provider}:{each.channel.model}" for each in view.requests])),
@@ -848,7 +851,8 @@ def _figures(view: StoredConversation, costs: ConversationCosts) -> RunFigures:
         reasoning=sum([each.reasoning for each in used]),
         cache_read=sum([each.cache_read for each in used]),
         cache_share=costs.cache_share,
-        cost=compute_total_cost(view.store, view.name),
+        cost=dollars,
+        cost_is_lower_bound=is_lower_bound,
         rewrite_factor=costs.rewrite_factor,
         began=min([each.began for each in view.requests], default=0),
         ended=max([each.ended for each in view.requests], default=0),
@@ -871,7 +875,10 @@ def _compare_causes(one: Iterable[Finding], other: Iterable[Finding]) -> list[Co
 
 def _by_code(found: Iterable[Finding]) -> dict[str, CauseSums]:
     return {
-        each.code: CauseSums(count=each.count, tokens=each.tokens, cost=each.cost) for each in group_by_cause(found)
+        each.code: CauseSums(
+            count=each.count, tokens=each.tokens, cost=each.cost, cost_is_lower_bound=each.cost_is_lower_bound
+        )
+        for each in group_by_cause(found)
     }
 
 

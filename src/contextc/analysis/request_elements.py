@@ -24,6 +24,7 @@ from contextc.inspection.line_details import PART_SIZE
 from contextc.inspection.request_timeline import SentRequest
 from contextc.messages import Usage
 from contextc.models import Model, Price
+from contextc.models.billing import apply_price
 from contextc.store.conversation_list import ObservedSource
 from contextc.store.ledger_schema import Channel, Item
 from contextc.store.turn_records import StepRecord
@@ -749,11 +750,13 @@ class RequestView(SentRequest):
         """The name of the wire format."""
         return self._facts.format
 
-    @property
+    @cached_property
     def price(self) -> Price | None:
-        """The price of this request; None if it is unknown."""
-        price = self.model.price if self.model is not None else None
-        return price.long if price is not None and price.long is not None and self.input > price.above else price
+        """The price at which this request was billed; None if it is unknown. Without usage it is the list price."""
+        if self.model is None:
+            return None
+        applied = apply_price(self.model, self.usage or Usage(input=self.input))
+        return applied.price if applied is not None else None
 
     @property
     def settings(self) -> JSONObject:
@@ -774,7 +777,7 @@ class RequestView(SentRequest):
     def input(self) -> int:
         """Input tokens: as the provider counted them, or else by our own count."""
         usage = self.usage
-        if usage is not None and usage.input and not self.record.partial:
+        if usage is not None and self.record.is_input_measured:
             return usage.input
         return self.estimated
 

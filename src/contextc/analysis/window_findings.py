@@ -1,5 +1,5 @@
-"""Findings about what fills the window: unused tools, large results, repeated content, media, and stale reminders; and
-about what compactions lost.
+"""Findings about what fills the window: unused tools, large results, repeated content, media, and stale reminders;
+about prices that a tier multiplied; and about what compactions lost.
 
 The cost of such a finding is what its tokens cost in all requests that contain them, as far as they could have been
 left out: for results and media, in the requests after the first.
@@ -17,6 +17,7 @@ from contextc.analysis.finding import Finding, FindingCode, cite, conversation_f
 from contextc.analysis.request_elements import Element, RequestView, Section
 from contextc.compiler.compaction import load_compactions
 from contextc.compiler.facts_in_texts import MIN_SCORE, describe_kept_facts
+from contextc.models.billing import Surcharge, find_surcharge
 
 MIN_REQUESTS = 4
 """The number of answered requests from which on it means something that a tool was not called."""
@@ -27,6 +28,7 @@ REPEATED_TOKENS = 300
 SAME_LINES = 0.8
 MEDIA_REQUESTS = 3
 """The number of requests after the first for which media may be needed."""
+COSTLY_FACTOR = 1.5
 SMALLER_REQUESTS = "which makes requests smaller, at the same number of tokens."
 MEDIA_FIXES = {
     "anthropic": (f"A file that is uploaded once can be sent by its `file_id`, or as a URL, {SMALLER_REQUESTS}",),
@@ -461,6 +463,41 @@ def _has_reminder(element: Element) -> bool:
 def _kind_of(text: str) -> str:
     words = re.sub(r"[\d.,:/-]+", "", text[:400]).split()
     return " ".join(words[:KIND_WORDS])
+
+
+# ── WIN006 ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@conversation_finding(
+    "WIN006",
+    "costly_tier",
+    title="A tier, a speed or a region multiplied the price",
+    fix="Ask for the standard tier and speed for answers that may come later, and for a region only where the data "
+    "must stay there. A tier can also be the default of a project or a workspace.",
+)
+def costly_tiers(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
+    """Providers bill all tokens of a request at a multiple of the list price: for a faster tier or speed, or for a
+    region. The cost is what the requests cost beyond list prices.
+
+    Recognised: by the tier, speed and region that replies report, and by the factors in `models/billing.toml`, from a
+    factor of 1.5 on. There is one finding per channel and factor. Tiers of unknown price are no such finding.
+    """
+    for run in view.runs:
+        groups: dict[tuple[str, float], list[tuple[RequestView, Surcharge]]] = {}
+        for request in run.requests:
+            usage, model = request.usage, request.model
+            found = find_surcharge(model, usage) if model is not None and usage is not None else None
+            if found is not None and found.factor >= COSTLY_FACTOR:
+                groups.setdefault((found.words, found.factor), []).append((request, found))
+        for (words, factor), some in groups.items():
+            count = f"{len(some):,} {'request was' if len(some) == 1 else 'requests were'}"
+            yield code.make(
+                view.name,
+                [cite(each, after=f"{words}: ${found.dollars:.4f} more") for each, found in some[:MAX_EVIDENCE]],
+                tokens=sum([each.usage.input + each.usage.output for each, _ in some if each.usage is not None]),
+                cost=sum([found.dollars for _, found in some]),
+                title=f"{count} billed at {factor:.3g} times the list price: {words}",
+            )
 
 
 # ── CMP001 ────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -133,8 +133,9 @@ def to_one_line(text: str, width: int = DEFAULT_WIDTH) -> str:
     return line if cell_len(line) <= width else chop_cells(line, max(1, width - 1))[0] + "…"
 
 
-def format_dollars(cost: float) -> str:
-    return f"${cost:,.4f}"
+def format_dollars(cost: float, *, is_lower_bound: bool = False) -> str:
+    """Return a cost as text. A lower bound, of which a part is unknown, reads "at least"."""
+    return f"{'at least ' if is_lower_bound else ''}${cost:,.4f}"
 
 
 # ── errors ────────────────────────────────────────────────────────────────────────────────────────────────────────────

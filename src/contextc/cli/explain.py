@@ -8,7 +8,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from contextc.cli.console import JSONOption, escape_markup, out, print_json
+from contextc._json import JSONObject
+from contextc.cli.console import JSONOption, escape_markup, format_dollars, out, print_json
 from contextc.cli.inputs import StoreOption, open_configured_store, write_output
 from contextc.compiler import Cost
 from contextc.compiler.draft import Budget
@@ -21,9 +22,10 @@ from contextc.compiler.manifest import (
     describe_mode,
     describe_observed,
 )
-from contextc.compiler.past_requests import compute_usage_cost, explain, load_channel_formatter, load_records, rebuild
+from contextc.compiler.past_requests import compute_usage_bill, explain, load_channel_formatter, load_records, rebuild
 from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting
 from contextc.messages import remove_client_context
+from contextc.models import Bill
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel
 
@@ -213,9 +215,9 @@ def overflow_figures(error: ContextOverflow) -> dict[str, int]:
     return {name: getattr(error, name) for name in FIGURES}
 
 
-def print_requests(records: Sequence[tuple[RequestRecord, float | None]]) -> None:
+def print_requests(records: Sequence[tuple[RequestRecord, Bill | None]]) -> None:
     """Print requests as a table, with known costs. Reasons that do not fit are printed below."""
-    rows = [_request_row(record, cost) for record, cost in records]
+    rows = [_request_row(record, bill) for record, bill in records]
     names = ("request", "mode", "epoch", "input", "shared", "output", "cost")
     widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(names)]
     room = out.width - sum(widths) - CELL_PADDING * (len(names) + 1)
@@ -240,7 +242,12 @@ def print_requests(records: Sequence[tuple[RequestRecord, float | None]]) -> Non
             )
 
 
-def _request_row(record: RequestRecord, cost: float | None) -> tuple[str, ...]:
+def _cost_fields(bill: Bill | None) -> JSONObject:
+    bound: JSONObject = {"cost_is_lower_bound": True} if bill is not None and bill.is_lower_bound else {}
+    return {"cost": bill.dollars if bill is not None else None, **bound}
+
+
+def _request_row(record: RequestRecord, bill: Bill | None) -> tuple[str, ...]:
     usage = record.usage
     return (
         str(record.request),
@@ -249,7 +256,7 @@ def _request_row(record: RequestRecord, cost: float | None) -> tuple[str, ...]:
         f"{record.corrected_budget.input:,}",
         f"{record.shared_tokens:,}",
         f"{usage.output:,}" if usage else "",
-        f"${cost:,.4f}" if cost is not None else "",
+        format_dollars(bill.dollars, is_lower_bound=bill.is_lower_bound) if bill is not None else "",
     )
 
 
@@ -295,9 +302,9 @@ def run(
 
 
 def _print_requests(store: Store, channel: Channel, *, json: bool) -> None:
-    costs = [(record, compute_usage_cost(channel, record.usage)) for record in load_records(store, channel)]
+    costs = [(record, compute_usage_bill(channel, record.usage)) for record in load_records(store, channel)]
     if json:
-        print_json([{"record": record, "cost": cost} for record, cost in costs])
+        print_json([{"record": record, **_cost_fields(bill)} for record, bill in costs])
     else:
         out.print(f"[bold]{escape_markup(channel.conversation)}[/]: {escape_markup(str(channel))}")
         print_requests(costs)

@@ -14,11 +14,11 @@ from contextc.analysis import (
     WhatIf,
     all_codes,
 )
-from contextc.analysis.conversation_findings import group_repeated, is_loss, sum_costs
+from contextc.analysis.conversation_findings import group_repeated, has_lower_bound, is_loss, sum_costs
 from contextc.analysis.cost_by_content import add_costs
 from contextc.analysis.cost_replay import add_replays
 from contextc.analysis.finding import shorten
-from contextc.cli.console import escape_markup, out, pluralize
+from contextc.cli.console import escape_markup, format_dollars, out, pluralize
 from contextc.cli.sarif import Level, SarifResult, SarifRule, conversation_uri, make_sarif
 
 CHANGE_WIDTH = 100
@@ -28,8 +28,12 @@ ERRORS = ("FAI001", "FAI004")
 """Codes that are errors in SARIF. Others are warnings if they cost something."""
 
 
-def show_cost(cost: float | None) -> str:
-    return f"${cost:,.4f}" if cost is not None else ""
+def show_cost(cost: float | None, *, is_lower_bound: bool = False) -> str:
+    return format_dollars(cost, is_lower_bound=is_lower_bound) if cost is not None else ""
+
+
+def _describe_cost(found: Finding | ConversationCosts) -> str:
+    return show_cost(found.cost, is_lower_bound=found.cost_is_lower_bound) or "unknown cost"
 
 
 def print_findings(
@@ -50,7 +54,7 @@ def print_findings(
     for some in rows[:limit]:
         tokens = sum([each.tokens for each in some])
         table.add_row(
-            show_cost(sum_costs(some)),
+            show_cost(sum_costs(some), is_lower_bound=has_lower_bound(some)),
             f"{tokens:,}" if tokens else "",
             some[0].code,
             str(some[0].request or ""),
@@ -106,12 +110,12 @@ def print_causes(summary: StoreFindings, limit: int) -> None:
         example = each.examples[0]
         lines = [
             escape_markup(each.title),
-            f"[dim]most: {show_cost(example.cost) or 'unknown cost'} in {escape_markup(example.conversation)}, request "
+            f"[dim]most: {_describe_cost(example)} in {escape_markup(example.conversation)}, request "
             f"{example.request}[/]",
             f"[green]fix:[/] {escape_markup(each.fix)}",
         ]
         table.add_row(
-            show_cost(each.cost),
+            show_cost(each.cost, is_lower_bound=each.cost_is_lower_bound),
             f"{each.tokens:,}" if each.tokens else "",
             f"{each.count:,}",
             f"{each.conversations:,}",
@@ -170,9 +174,7 @@ def print_cache_reads(found: Sequence[ConversationCacheReads], limit: int) -> No
 
 def print_costs(costs: ConversationCosts) -> None:
     """Print what was spent by cause."""
-    out.print(
-        f"\n[bold]{escape_markup(costs.conversation)}[/]: {show_cost(costs.cost) or 'unknown cost'}", soft_wrap=True
-    )
+    out.print(f"\n[bold]{escape_markup(costs.conversation)}[/]: {_describe_cost(costs)}", soft_wrap=True)
     if not costs.lines:
         return
     table = Table(box=None, header_style="bold", show_edge=False)
@@ -258,6 +260,7 @@ def _sarif_result(finding: Finding) -> SarifResult:
             "request": finding.request,
             "tokens": finding.tokens,
             "cost": finding.cost,
+            **({"costIsLowerBound": True} if finding.cost_is_lower_bound else {}),
             "confidence": finding.confidence,
             **({"vendor": finding.vendor, "vendorAgrees": finding.vendor_agrees} if finding.vendor else {}),
         },

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from msgspec.structs import replace
 
-from contextc.cli.console import err, escape_markup, ignoring_failed_output, out, pluralize
+from contextc.cli.console import err, escape_markup, format_dollars, ignoring_failed_output, out, pluralize
 from contextc.cli.inputs import StoreOption, open_configured_store
 from contextc.cli.proxy import (
     PORT,
@@ -299,7 +299,8 @@ def print_summary(summary: "TrafficSummary", store: str | None, reasons: Sequenc
         return
     failed = f" ({summary.failed:,} failed or unfinished)" if summary.failed else ""
     is_unknown = not summary.input and not summary.output and bool(summary.without_usage)
-    cost = f"${summary.cost:,.4f}" if summary.cost or not (summary.without_cost or is_unknown) else "unknown cost"
+    is_priced = bool(summary.cost) or not (summary.without_cost or is_unknown)
+    cost = format_dollars(summary.cost, is_lower_bound=summary.cost_is_lower_bound) if is_priced else "unknown cost"
     cost += f" without {pluralize(summary.without_cost, 'request')}" if summary.cost and summary.without_cost else ""
     tokens = "unknown" if is_unknown else f"{summary.input:,} in, {summary.output:,} out"
     lines = [
@@ -341,8 +342,13 @@ def of_run(found: "Iterable[Finding]", recorded: Collection[tuple[str, str, int]
         mine = [loss for loss in each.losses if (each.conversation, loss.channel, loss.request) in recorded]
         if mine:
             costs = [loss.cost for loss in mine if loss.cost is not None]
-            tokens = sum([loss.tokens for loss in mine])
-            yield replace(each, losses=tuple(mine), tokens=tokens, cost=sum(costs) if costs else None)
+            yield replace(
+                each,
+                losses=tuple(mine),
+                tokens=sum([loss.tokens for loss in mine]),
+                cost=sum(costs) if costs else None,
+                cost_is_lower_bound=any([loss.cost_is_lower_bound for loss in mine]),
+            )
         elif not each.losses and (
             (each.conversation, each.channel, each.request) in recorded if each.request else each.conversation in begun
         ):
@@ -370,7 +376,8 @@ def print_most_expensive(summary: "TrafficSummary", store: str | None) -> None:
     option = f" --store {store}" if store else ""
     err.print(
         escape_markup(
-            f"cost most: {most.title} ({most.code}, {pluralize(most.count, 'time')}, ${most.cost:,.4f}) · more: "
+            f"cost most: {most.title} ({most.code}, {pluralize(most.count, 'time')}, "
+            f"{format_dollars(most.cost or 0.0, is_lower_bound=most.cost_is_lower_bound)}) · more: "
             f"contextc findings {shlex.quote(example.conversation)}{option}"
         ),
         soft_wrap=True,
@@ -432,14 +439,15 @@ def describe_request(request: "ObservedRequest") -> str:
     """Return the line of a request."""
     from contextc.store.ledger_schema import EpochReason
 
-    record, usage, cost = request.record, request.usage, request.cost
+    record, usage, bill = request.record, request.usage, request.bill
     facts = record.observed
     time = datetime.fromtimestamp((facts.began if facts is not None and facts.began else record.time) / 1000)
     parts = [f"{time:%H:%M:%S}", request.conversation, f"{request.channel.provider}:{request.channel.model}"]
     if usage is not None:
         parts.append(f"{usage.input:,} in {usage.output:,} out")
         parts += [f"{usage.cache_read / usage.input:.0%} cached"] if usage.input else []
-        parts.append("cost unknown" if cost is None else f"${cost:,.4f}")
+        is_lower_bound = bill is not None and bill.is_lower_bound
+        parts.append("cost unknown" if bill is None else format_dollars(bill.dollars, is_lower_bound=is_lower_bound))
     if facts is not None and facts.status != "ok":
         parts.append(f"{facts.status} {facts.code}" if facts.code else facts.status)
     if record.why and record.why != EpochReason.FIRST_REQUEST:

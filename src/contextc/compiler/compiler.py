@@ -404,9 +404,16 @@ def check_usage(usage: object) -> None:
             f"usage must be a Usage, got {_type_name(usage)}",
             fix="Pass cc.Usage(input=…, output=…), or omit it to use that of the reply.",
         )
-    for name, tokens in msgspec.structs.asdict(usage).items() if usage is not None else ():
-        if isinstance(tokens, bool) or not isinstance(tokens, int):
-            raise InvalidInput(f"usage: {name} must be a number of tokens", got=tokens, fix="Pass an integer.")
+    if usage is None:
+        return
+    for field in msgspec.structs.fields(Usage):
+        value = getattr(usage, field.name)
+        if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InvalidInput(f"usage: {field.name} must be a number of tokens", got=value, fix="Pass an integer.")
+    try:
+        msgspec.convert(msgspec.to_builtins(usage), Usage)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidInput(f"usage: {error}", fix="Pass values of the types of Usage.") from error
 
 
 def check_session(session_id: object, cursor: object) -> None:

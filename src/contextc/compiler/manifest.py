@@ -149,6 +149,12 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return facts is not None and facts.inexact and not facts.redacted and not self.budget.tools
 
     @property
+    def is_input_measured(self) -> bool:
+        """True if the input that the provider reported is the size of the request."""
+        usage = self.usage
+        return usage is not None and usage.input > 0 and not self.partial and not usage.input_differs
+
+    @property
     def counted_budget(self) -> Budget:
         """The budget by our own count. What the provider counted beyond it, and no factor explains, is overhead.
 
@@ -156,7 +162,7 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
         system prompt, so all that is counted beyond it is overhead.
         """
         budget, usage = self.budget, self.usage
-        if self.observed is None or usage is None or self.partial:
+        if self.observed is None or usage is None or not self.is_input_measured:
             return budget
         counted = budget.input
         if usage.input <= (counted if self.is_transcript else counted * MAX_FACTOR):
@@ -167,7 +173,7 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def corrected_budget(self) -> Budget:
         """The budget, distributed according to the provider's own total; if it reported none, as estimated."""
-        if self.usage is None or not self.usage.input or self.partial:
+        if self.usage is None or not self.is_input_measured:
             return self.budget
         return self.counted_budget.with_total(self.usage.input)
 

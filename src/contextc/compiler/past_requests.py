@@ -35,7 +35,7 @@ from contextc.compiler.step import (
 from contextc.errors import InvalidInput, StoreCorrupt, UnknownModel, UnknownRequest
 from contextc.formats.base import Formatter
 from contextc.messages import AnyPart, Message, ToolResult, Usage
-from contextc.models import Model, cost, model
+from contextc.models import Bill, Model, bill, model
 from contextc.providers import Provider, provider
 from contextc.providers.registry import ProviderFacts
 from contextc.store import Store
@@ -349,10 +349,10 @@ def load_records(store: Store, channel: Channel) -> list[RequestRecord]:
     return store.read(work)
 
 
-def compute_usage_cost(channel: Channel, usage: Usage | None) -> float | None:
+def compute_usage_bill(channel: Channel, usage: Usage | None) -> Bill | None:
     """Return the cost of a request in dollars; None if its usage or the model's prices are unknown."""
     known = find_channel_model(channel) if usage is not None else None
-    return cost(known, usage) if known is not None and usage is not None else None
+    return bill(known, usage) if known is not None and usage is not None else None
 
 
 def find_channel_model(channel: Channel) -> Model | None:

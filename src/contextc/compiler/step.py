@@ -266,9 +266,12 @@ class Compiled:
     def measured_input(self, usage: Usage | None) -> int:
         """Return the input tokens that the provider counted; 0 if it reported none.
 
-        A figure below our estimate also counts as none if the provider may exclude cached tokens.
+        A figure that is not the size of the request counts as none, and so does one below our estimate if the provider
+        may exclude cached tokens.
         """
-        if usage is None or (usage.input < self.estimated_input and not self.formatter.input_includes_cached):
+        if usage is None or usage.input_differs:
+            return 0
+        if usage.input < self.estimated_input and not self.formatter.input_includes_cached:
             return 0
         return usage.input
 

@@ -170,7 +170,8 @@ class AgentResult(Struct, Generic[T], frozen=True, kw_only=True):
     """The result of a run. `finish` is why it ended: `stop`, a limit, or the model's or a trigger's reason.
 
     `messages` are those that the run added: input, replies, tool results, and messages of triggers. `usage` and `cost`
-    are those of all its requests; `cost` is None if a price is unknown.
+    are those of all its requests; `cost` is None if a price is unknown, and `cost_is_lower_bound` is true if a factor
+    of one is: the run then cost at least `cost`.
     """
 
     conversation: str
@@ -179,6 +180,7 @@ class AgentResult(Struct, Generic[T], frozen=True, kw_only=True):
     messages: tuple[Message, ...] = ()
     usage: Usage = Usage()
     cost: float | None = None
+    cost_is_lower_bound: bool = False
     steps: int = 0
     tool_calls: int = 0
     model: str = ""
@@ -318,6 +320,7 @@ class AgentRun(Generic[T]):
             messages=await run_blocking(self._load_messages, [each.turn for each in results]),
             usage=usage,
             cost=None if None in costs else sum(cast(list[float], costs)),
+            cost_is_lower_bound=any([each.cost_is_lower_bound for each in results]),
             steps=sum(each.steps for each in results),
             tool_calls=sum(each.tool_calls for each in results),
             value=value,

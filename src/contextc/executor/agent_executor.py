@@ -49,7 +49,7 @@ from contextc.executor.summaries import summarize as summarize_messages
 from contextc.executor.turn import PROVIDER_COMPACTION_STATE, Turn, run_turn
 from contextc.executor.turn_store import add_usage
 from contextc.messages import Message, Usage
-from contextc.models import cost
+from contextc.models import bill
 from contextc.prompts import Instructions, PromptContext, list_instructions
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
@@ -445,9 +445,16 @@ class AgentExecutor(agent_config.FixedOptions):
 
     def _append_compaction(self, conversation: str, used: list[Usage], tx: Transaction, done: CompactionResult) -> None:
         at, usage = load_tip(tx, conversation), reduce(add_usage, used) if used else None
-        spent = cost(self.provider.model, usage) if usage is not None else None
+        spent = bill(self.provider.model, usage) if usage is not None else None
+        dollars, is_lower_bound = spent or (None, False)
         event = replace_fields(
-            compaction_event(done), time=now_ms(), agent=self.name, seq=at.seq, usage=usage, cost=spent
+            compaction_event(done),
+            time=now_ms(),
+            agent=self.name,
+            seq=at.seq,
+            usage=usage,
+            cost=dollars,
+            cost_is_lower_bound=is_lower_bound,
         )
         turn_records.append_events(tx, at.conversation, [event])
 

@@ -27,6 +27,7 @@ from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import (
     AnyPart,
+    BilledCall,
     Message,
     Reasoning,
     Text,
@@ -59,6 +60,8 @@ YIELD_EVERY_EVENTS = 2_000
 RESULT_SECONDS = 30.0
 """How long a provider's report of results that it has already sent is waited for."""
 MAX_TOKEN_COUNT = 1 << 53
+COUNT_FIELDS = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_write_long")
+Counted = TypeVar("Counted", Usage, BilledCall)
 PARSE_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """Exceptions that a stream reader raises for JSON that does not follow the provider's API."""
 UNNAMED = "unnamed"
@@ -444,8 +447,17 @@ def valid_usage(usage: Usage | None) -> Usage | None:
     """Return the usage with valid token counts only, whatever the provider sent."""
     if usage is None:
         return None
-    figures = {name: each for name, each in asdict(usage).items() if isinstance(each, int | float)}
-    return Usage(**{name: int(each) for name, each in figures.items() if 0 < each < MAX_TOKEN_COUNT})
+    return replace(_with_valid_counts(usage), calls=tuple([_with_valid_counts(each) for each in usage.calls]))
+
+
+def _with_valid_counts(usage: Counted) -> Counted:
+    """Return usage with integers as token counts, and 0 for those that cannot be true."""
+    counts: JSONObject = {name: each for name, each in asdict(usage).items() if name in COUNT_FIELDS}
+    valid = {
+        name: int(each) if isinstance(each, int | float) and 0 < each < MAX_TOKEN_COUNT else 0
+        for name, each in counts.items()
+    }
+    return replace(usage, **valid)
 
 
 def _join_pieces(pieces: Sequence[Piece]) -> list[Piece]:

@@ -402,7 +402,8 @@ class StepPreparer:
             results=messages[-2 * KEPT_STEPS :],
             after_cut=True,
         )
-        _, cost = state.totals_with(messages, compiled.provider.model)
+        _, spent = state.totals_with(messages, compiled.provider.model)
+        cost = spent.dollars if spent is not None else None
         return replace(context, cost=cost, finish="tool_calls", within_reply=True)
 
     def evaluate_within_reply(self, context: TriggerContext, index: int) -> Evaluation:
@@ -753,7 +754,7 @@ class TurnRunner:
         async with self._ending:
             turn, used = self.turn_store.turn, self.turn_state
             if used.usage != (turn.usage or Usage()):
-                self.turn_store.turn = replace(turn, usage=used.usage, cost=used.cost)
+                self.turn_store.turn = used.stored_in(turn)
             return await run_blocking(store)
 
     def _release_failed(self) -> None:
@@ -769,6 +770,7 @@ class TurnRunner:
             tool_calls=turn.tool_calls,
             usage=progress.usage,
             cost=progress.cost,
+            cost_is_lower_bound=progress.bill is not None and progress.bill.is_lower_bound,
             message=progress.reply,
             error=error,
             model=self.config.provider.model_id,
@@ -1051,7 +1053,7 @@ class TurnRunner:
 
         if partial or before:
             self.turn_state.add_reply([*before, *partial], compiled.provider.model)
-            self.turn_store.turn = replace(self.turn_store.turn, usage=self.turn_state.usage, cost=self.turn_state.cost)
+            self.turn_store.turn = self.turn_state.stored_in(self.turn_store.turn)
         await run_blocking(work)
 
     async def _wait_for_retry(self, error: ProviderFailed, tries: int) -> None:

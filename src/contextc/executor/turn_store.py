@@ -42,9 +42,19 @@ from contextc.events import (
 from contextc.executor.agent_config import read_definitions
 from contextc.executor.event_hub import event_hub
 from contextc.executor.limits import Limits
-from contextc.messages import AnyPart, Message, Text, ToolCall, Usage, UserNotice, find_open_calls, validate_message
+from contextc.messages import (
+    AnyPart,
+    BilledCall,
+    Message,
+    Text,
+    ToolCall,
+    Usage,
+    UserNotice,
+    find_open_calls,
+    validate_message,
+)
 from contextc.messages import ToolResult as ResultPart
-from contextc.models import Model, cost
+from contextc.models import Bill, Model, add_bills, bill
 from contextc.store import (
     Approval,
     Lease,
@@ -92,6 +102,8 @@ class TurnResult(Struct, frozen=True, kw_only=True):
     tool_calls: int = 0
     usage: Usage = Usage()
     cost: float | None = None
+    cost_is_lower_bound: bool = False
+    """True if the turn cost at least `cost`, because a factor of a price is unknown."""
     message: Message | None = None
     error: Exception | None = None
     model: str = ""
@@ -114,6 +126,7 @@ class TurnResult(Struct, frozen=True, kw_only=True):
 def add_usage(before: Usage, more: Usage | None) -> Usage:
     if more is None:
         return before
+    is_first = before == Usage()
     return Usage(
         input=before.input + more.input,
         output=before.output + more.output,
@@ -121,7 +134,40 @@ def add_usage(before: Usage, more: Usage | None) -> Usage:
         cache_write=before.cache_write + more.cache_write,
         reasoning=before.reasoning + more.reasoning,
         cache_write_long=before.cache_write_long + more.cache_write_long,
+        tier=_common_word(before.tier, more.tier, is_first=is_first),
+        speed=_common_word(before.speed, more.speed, is_first=is_first),
+        region=_common_word(before.region, more.region, is_first=is_first),
+        model=_common_word(before.model, more.model, is_first=is_first),
+        calls=_add_calls(before.calls, more.calls),
+        input_differs=before.input_differs or more.input_differs,
     )
+
+
+CALL_COUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_long")
+MIXED = "mixed"
+"""The word of a sum whose calls have different words. Its price is unknown, so each call is priced on its own."""
+
+
+def _add_calls(before: tuple[BilledCall, ...], more: tuple[BilledCall, ...]) -> tuple[BilledCall, ...]:
+    """Return the further calls of a sum, one for each kind and model."""
+    if not before or not more:
+        return before or more
+    sums: dict[tuple[str, str], BilledCall] = {}
+    for each in (*before, *more):
+        key = each.kind, each.model
+        held = sums.get(key)
+        counts = {name: getattr(held, name) + getattr(each, name) for name in CALL_COUNTS} if held is not None else {}
+        sums[key] = replace(each, **counts)
+    return tuple(sums.values())
+
+
+def _common_word(before: str, more: str, *, is_first: bool) -> str:
+    return more if is_first or before == more else MIXED
+
+
+def _add_bill(before: Bill | None, more: Bill | None) -> Bill | None:
+    """Return the sum; None if one of both is unknown, because a limit of the cost cannot rely on a part."""
+    return add_bills([before, more]) if before is not None and more is not None else None
 
 
 KEPT_STEPS = 16
@@ -137,7 +183,7 @@ class TurnState:
         self.last_messages: list[Message] = []
         self.reply: Message | None = None
         self.usage = turn.usage or Usage()
-        self.cost: float | None = turn.cost if turn.cost is not None else 0.0
+        self.bill: Bill | None = Bill(turn.cost or 0.0, turn.cost_is_lower_bound)
         self.budget = budget
         self._resources, self._deps = resources, deps
         self.last_request: tuple[Channel, int] | None = None
@@ -153,21 +199,30 @@ class TurnState:
 
     def add_usage(self, usage: Usage, model: Model) -> None:
         """Add the usage of a call that is not a step, such as a summary."""
-        more = cost(model, usage)
+        self.bill = _add_bill(self.bill, bill(model, usage))
         self.usage = add_usage(self.usage, usage)
-        self.cost = None if self.cost is None or more is None else self.cost + more
 
-    def totals_with(self, messages: Sequence[Message], model: Model) -> tuple[Usage, float | None]:
+    @property
+    def cost(self) -> float | None:
+        """The cost so far in dollars; None if a price is unknown."""
+        return self.bill.dollars if self.bill is not None else None
+
+    def stored_in(self, turn: TurnRecord) -> TurnRecord:
+        """Return the record of a turn with these totals."""
+        is_lower_bound = self.bill is not None and self.bill.is_lower_bound
+        return replace(turn, usage=self.usage, cost=self.cost, cost_is_lower_bound=is_lower_bound)
+
+    def totals_with(self, messages: Sequence[Message], model: Model) -> tuple[Usage, Bill | None]:
         """Return the turn's usage and cost with one more reply, which may be several messages."""
-        usage, spent = self.usage, self.cost
+        usage, spent = self.usage, self.bill
         for message in messages:
-            more = cost(model, message.usage) if message.usage is not None else 0.0
-            usage, spent = add_usage(usage, message.usage), None if spent is None or more is None else spent + more
+            if message.usage is not None:
+                usage, spent = add_usage(usage, message.usage), _add_bill(spent, bill(model, message.usage))
         return usage, spent
 
     def add_reply(self, messages: Sequence[Message], model: Model) -> None:
         """Add the usage and the messages of one reply."""
-        self.usage, self.cost = self.totals_with(messages, model)
+        self.usage, self.bill = self.totals_with(messages, model)
         self.reply = next((message for message in reversed(messages) if message.role == "assistant"), self.reply)
         self.add_messages(messages)
 
@@ -519,13 +574,20 @@ class TurnStore:
             events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, self.turn)]
             end = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
             if self._is_resumed and (late := self._load_late_usage(tx, end)) is not None and late.usage is not None:
-                end = _with_usage(end, late.usage, late.cost)
+                more = Bill(late.cost, late.cost_is_lower_bound) if late.cost is not None else None
+                end = _with_usage(end, late.usage, more)
                 records.save_trigger_states(tx, root, self.agent, {LATE_USAGE_STATE: {}})
             records.save_turn(tx, root, end)
             if failed:
                 events.append(failed)
             finished = TurnFinish(
-                finish=finish, steps=end.steps, tool_calls=end.tool_calls, usage=end.usage, cost=end.cost, error=error
+                finish=finish,
+                steps=end.steps,
+                tool_calls=end.tool_calls,
+                usage=end.usage,
+                cost=end.cost,
+                cost_is_lower_bound=end.cost_is_lower_bound,
+                error=error,
             )
             told = self._append(tx, [*events, finished], end)
             is_stopped = finish in ("cancelled", "error") or bool(request)
@@ -579,7 +641,7 @@ class TurnStore:
 
     def add_usage(self, number: int, usage: Usage, model: Model) -> None:
         """Add the usage of a summary to the record of a turn that no longer runs here."""
-        root, more = self.lease.root, cost(model, usage)
+        root, more = self.lease.root, bill(model, usage)
 
         def work(tx: Transaction) -> None:
             load_tip(tx, self.conversation, lock=True)
@@ -627,6 +689,7 @@ class TurnStore:
             tool_calls=turn.tool_calls,
             usage=turn.usage or Usage(),
             cost=turn.cost,
+            cost_is_lower_bound=turn.cost_is_lower_bound,
             message=reply,
             model=steps[-1].model if steps else "",
             agent=str(speaker or self.author),
@@ -775,7 +838,7 @@ class TurnStore:
         stream: str,
         compiled: Compiled,
         usage: Usage,
-        cost: float | None,
+        cost: Bill | None,
         calls: int,
         starting: Sequence[ToolCall],
         stored_before: int,
@@ -799,13 +862,29 @@ class TurnStore:
             step = replace(begun, state="finished", finish=finish, usage=spent, seq=reply.seq, milliseconds=took)
             records.save_step(tx, root, step)
             steps, tool_calls = self.turn.steps + 1, self.turn.tool_calls + calls
-            turn = replace(self.turn, steps=steps, tool_calls=tool_calls, usage=usage, cost=cost)
+            dollars, is_lower_bound = cost or (None, False)
+            turn = replace(
+                self.turn,
+                steps=steps,
+                tool_calls=tool_calls,
+                usage=usage,
+                cost=dollars,
+                cost_is_lower_bound=is_lower_bound,
+            )
             records.save_turn(tx, root, turn)
             events = delta_events(rest, None if stream else stored[stored_before:])
             last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
             if spent is not None and last is not None:
                 used = (compiled.measured_input(last) or compiled.budget.input) + last.output
-                events.append(UsageReport(usage=spent, used=used, available=compiled.budget.room, cost=cost))
+                events.append(
+                    UsageReport(
+                        usage=spent,
+                        used=used,
+                        available=compiled.budget.room,
+                        cost=dollars,
+                        cost_is_lower_bound=is_lower_bound,
+                    )
+                )
             events.append(StepFinish(finish=finish, uid=reply.uid, seq=reply.seq, usage=spent, milliseconds=took))
             events += [ToolStart(id=call.id, name=call.name) for call in starting]
             tries.append((step, turn, self._append(tx, events, step=begun.index)))
@@ -1175,6 +1254,8 @@ def _notices(hints: Iterable[tuple[Trigger, TriggerMessage]]) -> list[AnyEvent]:
     return [UserNoticeCreated(text=say.text, trigger=trigger.name) for trigger, say in hints]
 
 
-def _with_usage(turn: TurnRecord, usage: Usage, more: float | None) -> TurnRecord:
-    spent = None if turn.cost is None or more is None else turn.cost + more
-    return replace(turn, usage=add_usage(turn.usage or Usage(), usage), cost=spent)
+def _with_usage(turn: TurnRecord, usage: Usage, more: Bill | None) -> TurnRecord:
+    before = Bill(turn.cost, turn.cost_is_lower_bound) if turn.cost is not None else None
+    dollars, is_lower_bound = _add_bill(before, more) or (None, False)
+    used = add_usage(turn.usage or Usage(), usage)
+    return replace(turn, usage=used, cost=dollars, cost_is_lower_bound=is_lower_bound)

@@ -477,6 +477,17 @@ def note_for_repair(repair: PairingRepair) -> ConversionNote | None:
             assert_never(repair.kind)
 
 
+STANDARD_WORDS = ("standard", "default", "auto", "unspecified", "on_demand", "global", "not_available")
+"""Words of replies for the tier, the speed or the region at list prices."""
+MAX_WORD = 40
+
+
+def billing_word(value: JSON, names: Mapping[str, str] = {}) -> str:
+    """Return the word of a reply for a tier, a speed or a region; "" for the standard one. `names` renames words."""
+    word = value.strip().lower()[:MAX_WORD] if isinstance(value, str) else ""
+    return "" if word in STANDARD_WORDS else names.get(word, word)
+
+
 def own_extra(extra: Extra | None, provider: str) -> JSONObject:
     """Return the data of this provider beyond contextc's types."""
     return extra.get(provider, {}) if extra else {}

@@ -19,7 +19,8 @@ from contextc.errors import ContextcError
 from contextc.formats.base import Formatter
 from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, Usage, UserNotice, to_plain_text
 from contextc.models import Model, Price
-from contextc.models.model_info import MILLION, average_write_price
+from contextc.models.billing import apply_price, average_write_price
+from contextc.models.model_info import MILLION
 from contextc.store.transaction_engine import Transaction
 from contextc.tools.definitions import AnyTool, Tool, get_tool_name
 
@@ -293,10 +294,9 @@ class InputPrices:
     is None if it is unknown. `scale` is the factor from reported tokens to those of the positions.
     """
 
-    def __init__(self, price: Price | None, usage: Usage | None, scale: float = 1) -> None:
-        if price is not None and price.long is not None and usage is not None and usage.input > price.above:
-            price = price.long
-        self.price = price
+    def __init__(self, model: Model | None, usage: Usage | None, scale: float = 1) -> None:
+        applied = apply_price(model, usage or Usage()) if model is not None else None
+        price = self.price = applied.price if applied is not None else None
         self.read_end = usage.cache_read * scale if usage is not None else 0
         self.written_end = self.read_end + (usage.cache_write * scale if usage is not None else 0)
         self._write_price = 0.0
@@ -327,7 +327,7 @@ def compute_item_costs(
     if model is None or model.price is None:
         return [None] * len(tokens)
     ends = list(accumulate(tokens, initial=above))
-    prices = InputPrices(model.price, usage, ends[-1] / usage.input if usage is not None and usage.input else 0.0)
+    prices = InputPrices(model, usage, ends[-1] / usage.input if usage is not None and usage.input else 0.0)
     return [prices.dollars(prices.split(start, end)) for start, end in pairwise(ends)]
 
 

@@ -15,13 +15,12 @@ from msgspec import Struct
 from contextc.compiler import ledger
 from contextc.compiler.ledger import OpenAttempt
 from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_from_json
-from contextc.compiler.past_requests import compute_usage_cost, find_channel_model, find_request
+from contextc.compiler.past_requests import compute_usage_bill, find_channel_model, find_request
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, StepFinish
 from contextc.inspection.prefix_break import find_retried
 from contextc.inspection.request_details import load_request_details
-from contextc.messages import Message, Usage
-from contextc.models import Model
-from contextc.models import cost as cost_of
+from contextc.messages import BilledCall, Message, Usage
+from contextc.models import Bill, Model, bill
 from contextc.store import Store
 from contextc.store.conversation_list import ObservedThread, ParentRequest, load_thread_tree
 from contextc.store.ledger_schema import Channel, channel_id
@@ -78,10 +77,20 @@ class SentRequest:
         """The usage as the provider reported it; None if it reported none."""
         return self.step.usage if self.step is not None and self.step.usage is not None else self.record.usage
 
+    @cached_property
+    def bill(self) -> Bill | None:
+        """The bill of the request; None if its model or its usage is not known."""
+        return bill(self.model, self.usage) if self.model is not None and self.usage is not None else None
+
     @property
     def cost(self) -> float | None:
-        """The price of the request in dollars; None if its model or its usage is not known."""
-        return cost_of(self.model, self.usage) if self.model is not None and self.usage is not None else None
+        """The cost of the request in dollars; None if it is not known."""
+        return self.bill.dollars if self.bill is not None else None
+
+    @property
+    def cost_is_lower_bound(self) -> bool:
+        """True if the request cost at least `cost`, because a factor of its price is not known."""
+        return self.bill is not None and self.bill.is_lower_bound
 
     @property
     def observed(self) -> ObservedFacts | None:
@@ -132,13 +141,24 @@ class SentRequest:
 
 
 class ReportedUsage(Struct, frozen=True, kw_only=True):
-    """Usage as reported by a provider. `cache_read` and `cache_write` are parts of `input`, `reasoning` of `output`."""
+    """Usage as reported by a provider. `cache_read` and `cache_write` are parts of `input`, `reasoning` of `output`.
+
+    `cache_write_long` is the part of `cache_write` that is kept longer than by default. `tier`, `speed` and `region`
+    are empty for the standard ones, `model` is the model that answered in place of the requested one, and `calls` are
+    model calls that the provider bills beside these tokens.
+    """
 
     input: int
     output: int
     cache_read: int
     cache_write: int
     reasoning: int
+    cache_write_long: int = 0
+    tier: str = ""
+    speed: str = ""
+    region: str = ""
+    model: str = ""
+    calls: tuple[BilledCall, ...] = ()
 
 
 def to_reported_usage(usage: Usage | None) -> ReportedUsage | None:
@@ -271,6 +291,7 @@ class UnansweredRequest(Struct, frozen=True, kw_only=True):
     uid: str
     number: int | None
     cost: float | None
+    cost_is_lower_bound: bool = False
 
 
 def load_unanswered_requests(store: Store, conversation: str, only: Channel | None = None) -> list[UnansweredRequest]:
@@ -293,13 +314,14 @@ def load_unanswered_requests(store: Store, conversation: str, only: Channel | No
         if step.state == "finished":
             continue
         listed.add((channel, step.request))
+        dollars, is_lower_bound = compute_usage_bill(channel, step.usage) or (None, False)
         if not is_running and only in (None, channel):
             found.append(
                 UnansweredRequest(
                     channel=channel_id(channel), request=step.request, time=step.started, turn=step.turn,
                     step=step.index, model=f"{channel.provider}:{channel.model}", why=describe_error(step.error),
                     seq=step.seq or None, usage=to_reported_usage(step.usage), uid=step.uid, number=step.kept or None,
-                    cost=compute_usage_cost(channel, step.usage),
+                    cost=dollars, cost_is_lower_bound=is_lower_bound,
                 )
             )  # fmt: skip
     for channel, attempt in known:
@@ -315,24 +337,29 @@ def load_unanswered_requests(store: Store, conversation: str, only: Channel | No
     return found
 
 
-def compute_total_cost(store: Store, conversation: str) -> float | None:
-    """Return the cost of a conversation in dollars; None if no cost is known."""
+def compute_total_cost(store: Store, conversation: str) -> Bill | None:
+    """Return the cost of a conversation in dollars; None if no cost is known. Requests of unknown cost are not part of
+    it.
+    """
     moments = load_timeline(store, conversation)
     return sum_costs(moments, load_unanswered_requests(store, conversation), store.turns(conversation))
 
 
 def sum_costs(
     moments: Iterable[SentRequest], lost: Iterable[UnansweredRequest], turns: Iterable[TurnRecord]
-) -> float | None:
+) -> Bill | None:
     """Return the total cost of answered and unanswered requests, and of the summaries made during turns."""
-    known = [(each.turn, each.cost) for each in (*moments, *lost) if each.cost is not None]
     by_turn: dict[int | None, float] = {}
-    for turn, cost in known:
-        by_turn[turn] = by_turn.get(turn, 0.0) + cost
+    is_lower_bound = False
+    for each in (*moments, *lost):
+        if each.cost is not None:
+            by_turn[each.turn] = by_turn.get(each.turn, 0.0) + each.cost
+            is_lower_bound = is_lower_bound or each.cost_is_lower_bound
     for turn in turns:
         if turn.cost is not None:
             by_turn[turn.number] = max(by_turn.get(turn.number, 0.0), turn.cost)
-    return sum(by_turn.values()) if by_turn else None
+            is_lower_bound = is_lower_bound or turn.cost_is_lower_bound
+    return Bill(sum(by_turn.values()), is_lower_bound) if by_turn else None
 
 
 def _find_channel(known: Sequence[tuple[Channel, OpenAttempt | None]], step: StepRecord, agent: str) -> Channel | None:
@@ -376,6 +403,7 @@ class SubAgent(Struct, frozen=True, kw_only=True):
     input: int
     output: int
     cost: float | None
+    cost_is_lower_bound: bool = False
 
 
 def load_sub_agents(store: Store, conversation: str) -> list[SubAgent]:
@@ -409,6 +437,7 @@ def _summarize(store: Store, thread: ObservedThread) -> SubAgent:
         input=sum([each.input for each in used]),
         output=sum([each.output for each in used]),
         cost=sum(costs) if costs else None,
+        cost_is_lower_bound=any([each.cost_is_lower_bound for each in requests]),
     )
 
 
@@ -538,6 +567,7 @@ class RequestReply(Struct, frozen=True, kw_only=True):
     latency: int | None
     usage: ReportedUsage | None
     cost: float | None
+    cost_is_lower_bound: bool = False
     messages: list[Message]
     events: list[AnyEvent]
     more_events: bool
@@ -570,6 +600,7 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
         tx, channel_number, min(FIRST_UNANSWERED, record.request + NEIGHBOURS), limit=2 * NEIGHBOURS + 1
     )
     others = [each for each in map(record_from_json, reversed(nearby)) if each.request != record.request]
+    dollars, is_lower_bound = compute_usage_bill(channel, record.usage) or (None, False)
     return RequestReply(
         status=_status(facts.status),
         finish=_finish(messages),
@@ -582,7 +613,8 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
         ended=facts.ended or None,
         latency=facts.latency,
         usage=to_reported_usage(record.usage),
-        cost=compute_usage_cost(channel, record.usage),
+        cost=dollars,
+        cost_is_lower_bound=is_lower_bound,
         messages=messages,
         events=[],
         more_events=False,
@@ -638,6 +670,7 @@ def _own_reply(
         places = tuple([make_place(each.branch, each.seq) for each in found[:1]])
     messages = _load_messages(tx, places)
     usage = step.usage if step is not None and step.usage is not None else record.usage
+    dollars, is_lower_bound = compute_usage_bill(channel, usage) or (None, False)
     error = describe_error(step.error) if step is not None and step.state != "finished" else ""
     if step is None and number > FIRST_UNANSWERED:
         channels = ledger.load_channels(tx, channel.conversation)
@@ -657,7 +690,8 @@ def _own_reply(
         ended=step.started + step.milliseconds if step is not None and step.milliseconds else record.time or None,
         latency=step.milliseconds if step is not None and step.milliseconds else None,
         usage=to_reported_usage(usage),
-        cost=compute_usage_cost(channel, usage),
+        cost=dollars,
+        cost_is_lower_bound=is_lower_bound,
         messages=messages,
         events=events[:MAX_EVENTS],
         more_events=more or len(events) > MAX_EVENTS,

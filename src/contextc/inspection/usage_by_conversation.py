@@ -16,7 +16,7 @@ from msgspec import Struct
 from contextc.compiler.past_requests import find_channel_model
 from contextc.inspection.request_timeline import Steps, find_step, index_steps
 from contextc.messages import Usage
-from contextc.models import Model, cost
+from contextc.models import Bill, Model, bill
 from contextc.store.ledger_schema import Channel, unpack_record
 from contextc.store.message_log import DECODE_ERRORS, SEQ_BITS, SEQ_MASK
 from contextc.store.transaction_engine import Transaction
@@ -48,7 +48,8 @@ class ConversationState(NamedTuple):
 class UsagePortion(NamedTuple):
     """The requests of one model within a quarter of an hour. `time` is its start in milliseconds.
 
-    `failed` requests have no complete answer. `unpriced` ones have usage, but their cost is unknown.
+    `failed` requests have no complete answer. `unpriced` ones have usage, but their cost is unknown. The cost of
+    `bounded` ones is a lower bound.
     """
 
     time: int
@@ -62,6 +63,7 @@ class UsagePortion(NamedTuple):
     cost: float = 0.0
     priced: int = 0
     unpriced: int = 0
+    bounded: int = 0
 
 
 class _ObservedStatus(Struct):
@@ -179,17 +181,18 @@ class _Sums:
             portion = self._portion(turn.ended or turn.started, model)
             portion[6] += more
             portion[7] += 1
+            portion[9] += turn.cost_is_lower_bound
 
     def portions(self) -> tuple[UsagePortion, ...]:
         return tuple(
             [
-                UsagePortion._make([time, model, *map(int, found[:6]), found[6], int(found[7]), int(found[8])])
+                UsagePortion._make([time, model, *map(int, found[:6]), found[6], *map(int, found[7:])])
                 for (time, model), found in self._portions.items()
             ]
         )
 
     def _portion(self, time: int, model: str) -> list[float]:
-        return self._portions.setdefault((time - time % QUARTER, model), [0.0] * 9)
+        return self._portions.setdefault((time - time % QUARTER, model), [0.0] * 10)
 
     def _add(
         self,
@@ -211,12 +214,13 @@ class _Sums:
             portion[5] += usage.cache_write
         if spent is None:
             return
-        dollars = self._prices.compute_cost(channel, spent)
-        portion[8 if dollars is None else 7] += 1
-        if dollars is not None:
-            portion[6] += dollars
+        found = self._prices.compute_bill(channel, spent)
+        portion[8 if found is None else 7] += 1
+        if found is not None:
+            portion[6] += found.dollars
+            portion[9] += found.is_lower_bound
             if turn is not None:
-                self._of_turns[turn] = self._of_turns.get(turn, 0.0) + dollars
+                self._of_turns[turn] = self._of_turns.get(turn, 0.0) + found.dollars
 
 
 class _Prices:
@@ -225,12 +229,12 @@ class _Prices:
     def __init__(self) -> None:
         self._models: dict[str, Model | None] = {}
 
-    def compute_cost(self, channel: Channel, usage: Usage) -> float | None:
+    def compute_bill(self, channel: Channel, usage: Usage) -> Bill | None:
         name = channel.model
         if name not in self._models:
             self._models[name] = find_channel_model(channel) if name.strip() else None
         model = self._models[name]
-        return cost(model, usage) if model is not None else None
+        return bill(model, usage) if model is not None else None
 
 
 def _load_steps_and_turns(

@@ -18,7 +18,7 @@ from contextc._json import JSON, JSONObject, as_object, decode_json, encode
 from contextc.compiler import ledger
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import RequestRecord, record_from_json
-from contextc.compiler.past_requests import compute_usage_cost, load_channel_provider, rebuild
+from contextc.compiler.past_requests import compute_usage_bill, load_channel_provider, rebuild
 from contextc.errors import ContextcError, ConversationExists, InvalidInput, InvalidMessage, InvalidRequest
 from contextc.formats import formatter
 from contextc.formats.base import ConversionNote, Formatter, Request
@@ -27,6 +27,7 @@ from contextc.interchange.contextc_jsonl import Progress, blob_names
 from contextc.interchange.log_import import StoredRequest
 from contextc.linting.request_reading import coerce_request
 from contextc.messages import Message, Usage, validate_message
+from contextc.models import Bill
 from contextc.providers.registry import snippet_tables
 from contextc.store import Conversation, Store, message_log
 from contextc.store.branches import load_conversation
@@ -160,7 +161,7 @@ class _Exchange(Struct, frozen=True, kw_only=True):
     began: int
     ended: int
     usage: Usage | None
-    cost: float | None
+    bill: Bill | None
     finish: tuple[str, ...]
 
     @property
@@ -238,7 +239,7 @@ def _make_exchange(store: Store, channel: Channel, record: RequestRecord, form: 
         began=began,
         ended=_end_time(record, began),
         usage=record.usage,
-        cost=compute_usage_cost(channel, record.usage),
+        bill=compute_usage_bill(channel, record.usage),
         finish=tuple([answer.finish for answer in answers if answer.finish]),
     )
 
@@ -362,7 +363,8 @@ def _lhar_entry(each: _Exchange, trace: str, number: int) -> JSONObject:
         "usage_ext": {
             "cache_read_tokens": usage.cache_read,
             "cache_write_tokens": usage.cache_write,
-            "cost_usd": each.cost,
+            "cost_usd": each.bill.dollars if each.bill is not None else None,
+            **({"cost_is_lower_bound": True} if each.bill is not None and each.bill.is_lower_bound else {}),
         },
         "http": {
             "method": "POST",

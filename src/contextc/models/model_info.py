@@ -25,7 +25,7 @@ from contextc._json import JSONObject
 from contextc._plugins import data_files
 from contextc.config import read_models
 from contextc.errors import InvalidSetting, UnknownModel
-from contextc.messages import Usage
+from contextc.models.billing_table import find_name_factor
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, TieredPrices
@@ -115,7 +115,7 @@ def _is_of_another_month(spelling: str, end: int, entries: Mapping[str, object])
 # of another entry, `also` lists aliases. `open` marks open weights, which other providers may serve too. `weights`
 # lists aliases that also name open weights, although the vendor serves a model under the same name. A `price` discards
 # a long price that was copied with `like`. `long_write_factor` of a vendor is the price of cache writes that are kept
-# longer than by default, as a multiple of the input price.
+# longer than by default, as a multiple of the input price. Factors for tiers and regions are in `billing.toml`.
 
 
 TABLE_KEYS = ("also", "like", "open", "weights", "long_price")
@@ -232,6 +232,8 @@ def _genai_price(info: "ModelInfo") -> JSONObject | None:
         "cache_read": prices.input_mtok if prices.cache_read_mtok is None else prices.cache_read_mtok,
         "cache_write": prices.input_mtok if prices.cache_write_mtok is None else prices.cache_write_mtok,
     }
+    if prices.cache_write_1h_mtok is not None:
+        four["cache_write_long"] = prices.cache_write_1h_mtok
     price: JSONObject = {name: _short_price(each) for name, each in four.items()}
     starts = [each.tiers[0].start for each in four.values() if not isinstance(each, Decimal)]
     if starts:
@@ -257,7 +259,8 @@ MILLION = 1_000_000
 class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """US dollars per million tokens. A call with more than `above` input tokens is charged entirely at `long`.
 
-    `cache_write_long` is the price of cache writes that are kept longer than by default; None if they cost the same.
+    `cache_write_long` is the price of cache writes that are kept longer than by default. If it is None, they are priced
+    like the others, and a cost with such writes is a lower bound.
     """
 
     input: float
@@ -300,27 +303,6 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: bool = False
     tools_in_chat: bool = True
     efforts: tuple[str, ...] = ()
-
-
-def average_write_price(price: Price, usage: Usage) -> float:
-    """Return the price of the cache writes of a call per million tokens, on average of all that it wrote."""
-    if price.cache_write_long is None or not usage.cache_write:
-        return price.cache_write
-    share = min(1.0, usage.cache_write_long / usage.cache_write)
-    return price.cache_write + share * (price.cache_write_long - price.cache_write)
-
-
-def cost(model: Model, usage: Usage) -> float | None:
-    """Return the cost of a call in US dollars, or None if the price of the model is unknown."""
-    if model.price is None:
-        return None
-    price = model.price
-    if price.long is not None and usage.input > price.above:
-        price = price.long
-    fresh = max(0, usage.input - usage.cache_read - usage.cache_write)
-    written = usage.cache_write * average_write_price(price, usage)
-    dollars = fresh * price.input + usage.cache_read * price.cache_read + written
-    return (dollars + usage.output * price.output) / MILLION
 
 
 class ModelFacts(TypedDict, total=False):
@@ -434,10 +416,19 @@ def _resolve(name: str, configured: Mapping[str, object], given: JSONObject, *, 
         known = {**known, **(load_genai_facts(name) or {})}
     if entry is None or entry.open or open_weights:  # of models that are not listed nothing is known, and with open
         known = {**known, "tools": False}  # weights it depends on the server
+    elif (factor := find_name_factor(name, known["name"])) != 1.0 and known["price"]:
+        known = {**known, "price": _scaled_price(known["price"], factor)}
     facts: JSONObject = {**known, **configured, **given}
     if "window" not in facts:
         raise UnknownModel(name, close=find_close_names(name))
     return _build_model(name, facts, limited="output" in configured or "output" in given)
+
+
+def _scaled_price(price: JSONObject, factor: float) -> JSONObject:
+    """Return a price times a factor, also the one for long prompts."""
+    scaled: JSONObject = {name: each * factor for name, each in price.items() if isinstance(each, int | float)}
+    long = {"above": price["above"], "long": _scaled_price(price["long"], factor)} if price.get("long") else {}
+    return scaled | long
 
 
 def _build_model(name: str, facts: JSONObject, *, limited: bool) -> Model:

@@ -6,8 +6,9 @@ from hashlib import blake2b
 from msgspec import Struct
 
 from contextc.compiler.manifest import ProxyAction, RequestRecord
-from contextc.compiler.past_requests import compute_usage_cost, load_channel_formatter, rebuild
+from contextc.compiler.past_requests import compute_usage_bill, load_channel_formatter, rebuild
 from contextc.messages import Message, Usage
+from contextc.models import Bill
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel
 
@@ -45,9 +46,15 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
         return self.record.usage
 
     @property
+    def bill(self) -> Bill | None:
+        """The cost in dollars, and if it is a lower bound; None if it is unknown."""
+        return compute_usage_bill(self.channel, self.record.usage)
+
+    @property
     def cost(self) -> float | None:
         """The cost in dollars; None if it is unknown."""
-        return compute_usage_cost(self.channel, self.record.usage)
+        found = self.bill
+        return found.dollars if found is not None else None
 
 
 # ── options of a recording ────────────────────────────────────────────────────────────────────────────────────────────

@@ -427,7 +427,7 @@ class ExchangeRecording:
             above=above,
             answered=not replies or not replies[0][1].tool_calls,
             lead=(),
-            input=answer.usage.input if answer.usage else 0,
+            input=answer.usage.input if answer.usage and not answer.usage.input_differs else 0,
             replaced=self.options.inexact or is_redacted,  # what was sent are not the bytes of the rows
             lost="",
         )

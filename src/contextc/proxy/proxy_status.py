@@ -47,6 +47,7 @@ class TrafficSummary(Struct):
     failed: int = 0
     output: int = 0
     cost: float = 0.0
+    cost_is_lower_bound: bool = False
     without_cost: int = 0
     without_usage: int = 0
     estimate: int = 0
@@ -73,6 +74,7 @@ class TrafficSummary(Struct):
             )
             if done.cost is not None:
                 self.cost += done.cost
+                self.cost_is_lower_bound = self.cost_is_lower_bound or done.cost_is_lower_bound
             elif done.has_usage:
                 self.without_cost += 1
             if done.status == "ok" and not done.has_usage:

@@ -64,6 +64,7 @@ class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_read: int = 0
     cache_write: int = 0
     cost: float | None = None
+    cost_is_lower_bound: bool = False
     actions: tuple[ProxyAction, ...] = ()
     """Findings and changes of options of the proxy, without texts of the request."""
 
@@ -175,6 +176,7 @@ def _decode_reply(exchange: SpooledExchange, response: ResponseStart) -> object:
 
 def describe_recorded(id: str, exchange: SpooledExchange, seen: ObservedRequest) -> RecordedExchange:
     usage, budget = seen.usage, seen.record.budget
+    dollars, is_lower_bound = seen.bill or (None, False)
     return RecordedExchange(
         exchange=id,
         time=exchange.began,
@@ -191,7 +193,8 @@ def describe_recorded(id: str, exchange: SpooledExchange, seen: ObservedRequest)
         output=usage.output if usage else 0,
         cache_read=usage.cache_read if usage else 0,
         cache_write=usage.cache_write if usage else 0,
-        cost=seen.cost,
+        cost=dollars,
+        cost_is_lower_bound=is_lower_bound,
         actions=tuple([replace(each, changes=()) for each in seen.record.observed.actions])
         if seen.record.observed is not None
         else (),

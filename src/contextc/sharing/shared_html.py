@@ -174,6 +174,7 @@ class SharedRequest(Struct, frozen=True, kw_only=True):
     reasoning: int | None
     cache_read: int | None
     cost: float | None
+    cost_is_lower_bound: bool
     window: int
     scale: float
     overhead: int
@@ -195,6 +196,7 @@ class SharedFinding(Struct, frozen=True, kw_only=True):
     fix: str
     tokens: int
     cost: float | None
+    cost_is_lower_bound: bool
     request: int | None
     path: str
     before: str
@@ -222,6 +224,7 @@ class SharedData(Struct, frozen=True, kw_only=True):
     items: list[SharedItem]
     texts: list[str]
     cost: float | None
+    cost_is_lower_bound: bool
     cache_share: float | None
     rewrite_factor: float | None
 
@@ -307,6 +310,7 @@ class _Collector:
             items=self._items,
             texts=self._texts,
             cost=costs.cost if is_whole else sum(known_costs) if known_costs else None,
+            cost_is_lower_bound=any([each.cost_is_lower_bound for each in requests]),
             cache_share=costs.cache_share if is_whole else read / tokens_in if tokens_in else None,
             rewrite_factor=costs.rewrite_factor if is_whole else None,
         )
@@ -376,6 +380,7 @@ class _Collector:
             reasoning=usage.reasoning if usage is not None else None,
             cache_read=usage.cache_read if usage is not None else None,
             cost=request.cost,
+            cost_is_lower_bound=request.cost_is_lower_bound,
             window=request.record.budget.window,
             scale=round(request.scale, 4),
             overhead=request.overhead,
@@ -414,6 +419,7 @@ class _Collector:
             fix=clean(finding.fix) if quotes else code.fix,
             tokens=finding.tokens,
             cost=finding.cost,
+            cost_is_lower_bound=finding.cost_is_lower_bound,
             request=request,
             path=first.path if first is not None else "",
             before=clean(first.before) if first is not None and quotes else "",

@@ -8,7 +8,7 @@
   const MOST_MARKS = 2000;
   const KINDS = {
     system: "System prompt", tool: "Tool definitions", result: "Tool results", history: "History", reasoning: "Earlier reasoning",
-    media: "Media", overhead: "Added by the provider", answer: "Answers", answer_reasoning: "Reasoning in answers",
+    media: "Media", overhead: "Added by the provider", answer: "Answers", answer_reasoning: "Reasoning in answers", answer_calls: "Further calls of the provider",
   };
   const TYPES = {
     tool: "tool", text: "text", tool_call: "tool call", tool_result: "tool result", reasoning: "reasoning", media: "media",
@@ -32,6 +32,7 @@
   };
   const number = (value) => (value == null ? "–" : Math.round(value).toLocaleString("en-GB"));
   const dollars = (value) => (value == null ? "–" : value === 0 ? "$0" : value < 0.0001 ? "under $0.0001" : `$${value.toFixed(value < 0.01 ? 4 : value < 1 ? 3 : 2)}`);
+  const costText = (figures) => (figures.cost_is_lower_bound && figures.cost != null ? `at least ${dollars(figures.cost)}` : dollars(figures.cost));
   const percent = (value) => (value == null ? "–" : value > 0 && value < 0.01 ? "\u003c1%" : value > 0.99 && value < 1 ? "\u003e99%" : `${Math.round(value * 100)}%`);
   const plural = (count, one) => `${number(count)} ${one}${count === 1 ? "" : "s"}`;
   const time = (value) => (value ? new Date(value).toLocaleString() : "");
@@ -118,7 +119,7 @@
     const sum = (field) => data.requests.reduce((total, each) => total + (each[field] ?? 0), 0);
     const figures = data.is_run
       ? [["Requests", number(data.requests.length)], ["Tokens in", number(sum("input"))], ["Tokens out", number(sum("output"))],
-        ["From cache", percent(data.cache_share)], ["Cost", dollars(data.cost)], ["Findings", number(data.findings_count)]]
+        ["From cache", percent(data.cache_share)], ["Cost", costText(data)], ["Findings", number(data.findings_count)]]
       : [["Request", number(last.number)], ["Findings", number(data.findings_count)]];
     return el("header", {},
       el("h1", { dir: "auto" }, title),
@@ -138,7 +139,7 @@
     return el("section", { "aria-label": "Findings" }, el("h2", {}, `Findings (${number(data.findings_count)})`), note,
       el("ol", { class: "findings" }, data.findings.map((each) => el("li", {},
         el("p", {}, el("b", {}, oneLine(each.title, 300)), " ", el("code", {}, each.code)),
-        el("p", { class: "soft" }, `${plural(each.tokens, "token")}${each.cost == null ? "" : `, ${dollars(each.cost)}`}`),
+        el("p", { class: "soft" }, `${plural(each.tokens, "token")}${each.cost == null ? "" : `, ${costText(each)}`}`),
         (each.before || each.after) && el("p", { class: "evidence" }, evidenceOf(each)),
         each.fix && el("p", {}, `Fix: ${oneLine(each.fix, 400)}`),
         each.request != null && el("button", { type: "button", onclick: () => showRow(each.request, each.path) },
@@ -167,7 +168,7 @@
     const request = data.requests[current];
     const select = el("select", { "aria-label": "Request", onchange: (event) => choose(Number(event.target.value)) },
       data.requests.map((each, index) => el("option", { value: index, selected: index === current },
-        `Request ${number(each.number)} · ${oneLine(each.model, 50)} · ${number(each.input)} in${each.cost == null ? "" : ` · ${dollars(each.cost)}`}`)));
+        `Request ${number(each.number)} · ${oneLine(each.model, 50)} · ${number(each.input)} in${each.cost == null ? "" : ` · ${costText(each)}`}`)));
     return el("section", { "aria-label": "Request", id: "request", tabindex: "-1" }, el("h2", {}, `Request ${number(request.number)}`),
       data.requests.length > 1 && el("div", { class: "bar" },
         el("button", { type: "button", disabled: current === 0, onclick: () => choose(current - 1) }, "Previous"),
@@ -175,7 +176,7 @@
         el("button", { type: "button", disabled: current === data.requests.length - 1, onclick: () => choose(current + 1) }, "Next")),
       facts([["Model", oneLine(request.model, 80)], ["Tokens in", number(request.input)], ["Tokens out", number(request.output)],
         ["From cache", request.cache_read == null || !request.input ? "–" : percent(request.cache_read / request.input)],
-        ["Cost", dollars(request.cost)], ["Time", time(request.began)]]),
+        ["Cost", costText(request)], ["Time", time(request.began)]]),
       request.status !== "ok" && el("p", { class: "note", dir: "auto" }, `This request ${FAILURES[request.status] ?? "failed"}. ${visible(request.error)}`),
       composition(request),
       Object.keys(request.settings).length > 0 && el("details", {}, el("summary", {}, "Settings"),

@@ -151,6 +151,7 @@ def end_waiting_turn(
         tool_calls=end.tool_calls,
         usage=end.usage,
         cost=end.cost,
+        cost_is_lower_bound=end.cost_is_lower_bound,
     )
     return records.append_events(tx, number, [*events, finished])
 

@@ -113,6 +113,8 @@ class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tool_calls: int = 0
     usage: Usage | None = None
     cost: float | None = None
+    cost_is_lower_bound: bool = False
+    """True if the turn cost at least `cost`, because a factor of a price is unknown."""
 
 
 class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):

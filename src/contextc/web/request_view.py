@@ -13,7 +13,7 @@ from contextc.analysis.cache_misses import ExpectedCache
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget
 from contextc.compiler.manifest import Fragment, ObservedFacts
-from contextc.compiler.past_requests import compute_usage_cost
+from contextc.compiler.past_requests import compute_usage_bill
 from contextc.errors import UnknownChannel
 from contextc.formats.lint_engine import Violation
 from contextc.inspection.prefix_break import PrefixBreak
@@ -277,13 +277,15 @@ class RequestSummary(Struct, frozen=True, kw_only=True):
 
 
 class InspectedRequest(RequestSummary, frozen=True, kw_only=True):
-    """A sent request. `cost` is in dollars, and null if prices or usage are not known.
+    """A sent request. `cost` is in dollars, and null if prices or usage are not known. With `cost_is_lower_bound` a
+    factor of a price is not known.
 
     `number` is the number in the URL: of the request itself, or of a stored request without an answer. `observed` is
     present if other software sent the request.
     """
 
     cost: float | None
+    cost_is_lower_bound: bool = False
     number: int
     observed: ObservedView | UnsetType = UNSET
 
@@ -351,10 +353,14 @@ def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> Bud
 
 
 def request_view(details: RequestDetails, format: str, prefix_break: PrefixBreak, number: int) -> InspectedRequest:
-    dollars = compute_usage_cost(details.channel, details.record.usage)
+    dollars, is_lower_bound = compute_usage_bill(details.channel, details.record.usage) or (None, False)
     observed = observed_view(details.record.observed)
     return InspectedRequest(
-        cost=dollars, number=number, observed=observed, **_summary_fields(details, format, prefix_break)
+        cost=dollars,
+        cost_is_lower_bound=is_lower_bound,
+        number=number,
+        observed=observed,
+        **_summary_fields(details, format, prefix_break),
     )
 
 

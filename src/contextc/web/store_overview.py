@@ -34,7 +34,8 @@ OWN, OTHER = "own", "observed"
 class Figures(Struct, frozen=True, kw_only=True):
     """Figures of requests. `requests` have an answer or were observed; `failed` ones have no complete answer.
 
-    `cost` is None if no cost is known; `unpriced` requests are not part of it. `cache_share` is the cached share of the
+    `cost` is None if no cost is known; `unpriced` requests are not part of it. With `cost_is_lower_bound` a factor of a
+    price is unknown. `cache_share` is the cached share of the
     input, from 0 to 1, None without input.
     """
 
@@ -47,6 +48,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     cache_share: float | None
     cost: float | None
     unpriced: int
+    cost_is_lower_bound: bool = False
 
 
 class FindingsCount(Struct, frozen=True, kw_only=True):
@@ -58,6 +60,7 @@ class FindingsCount(Struct, frozen=True, kw_only=True):
     count: int
     cost: float | None
     largest: float | None = None
+    largest_is_lower_bound: bool = False
 
 
 class ConversationFigures(NamedTuple):
@@ -228,6 +231,7 @@ def add_up(portions: Iterable[UsagePortion]) -> Figures:
         **sums,
         cache_share=min(1.0, round(sums["cache_read"] / sums["input"], 4)) if sums["input"] else None,
         cost=sum([each.cost for each in some]) if any([each.priced for each in some]) else None,
+        cost_is_lower_bound=any([each.bounded for each in some]),
     )
 
 

@@ -588,11 +588,9 @@ async def _cost(session: ChatSession, given: str) -> None:
     used = [turn.usage for turn in turns if turn.usage is not None]
     figures = f"{sum(each.input for each in used):,} tokens in, {sum(each.output for each in used):,} out"
     known = [turn.cost for turn in turns if turn.cost is not None]
-    cost = (
-        format_dollars(sum(known))
-        if len(known) == len(turns)
-        else f"{format_dollars(sum(known))} as far as prices are known"
-    )
+    is_lower_bound = any([turn.cost_is_lower_bound for turn in turns])
+    cost = format_dollars(sum(known), is_lower_bound=is_lower_bound)
+    cost += "" if len(known) == len(turns) else " as far as prices are known"
     out.print(f"{pluralize(len(turns), 'turn')}: {figures}, {cost}", soft_wrap=True)
 
 

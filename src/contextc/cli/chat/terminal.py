@@ -70,7 +70,13 @@ FULL_SHARE, HIGH_SHARE = 0.9, 0.7
 
 
 def render_meter(
-    used: int, available: int, *, usage: Usage | None = None, cost: float | None = None, suffix: str = ""
+    used: int,
+    available: int,
+    *,
+    usage: Usage | None = None,
+    cost: float | None = None,
+    cost_is_lower_bound: bool = False,
+    suffix: str = "",
 ) -> Text:
     """Return the context meter in one line: a bar with used and available tokens, usage and cost.
 
@@ -84,7 +90,7 @@ def render_meter(
         cached = f" ({usage.cache_read:,} cached)" if usage.cache_read else ""
         facts.append(f"{usage.input:,} in{cached}, {usage.output:,} out")
     if cost:
-        facts.append(format_dollars(cost))
+        facts.append(format_dollars(cost, is_lower_bound=cost_is_lower_bound))
     facts += [suffix] if suffix else []
     return Text.assemble(
         ("█" * filled, style), ("░" * (METER_WIDTH - filled), "dim"), (" " + " · ".join(facts), "dim"), end=""
@@ -382,7 +388,14 @@ class TerminalRenderer:
                 if self._available:
                     self.end_line()
                     more = ", ".join(work)
-                    meter = render_meter(self._used, self._available, usage=event.usage, cost=event.cost, suffix=more)
+                    meter = render_meter(
+                        self._used,
+                        self._available,
+                        usage=event.usage,
+                        cost=event.cost,
+                        cost_is_lower_bound=event.cost_is_lower_bound,
+                        suffix=more,
+                    )
                     self.notices.print(meter, soft_wrap=True)
 
 

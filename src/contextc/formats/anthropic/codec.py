@@ -13,11 +13,12 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, as_object
+from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.formats.base import (
     UNKNOWN_TOOL,
     EncodedSegment,
     Request,
+    billing_word,
     decode_definition,
     encode_definition,
     mark_apart,
@@ -34,6 +35,7 @@ from contextc.formats.lint_engine import FieldTypes
 from contextc.formats.message_preparation import APART_KEY, bytes_of, decode_base64, encode_base64, guess_media_type
 from contextc.messages import (
     AnyPart,
+    BilledCall,
     Extra,
     Media,
     Message,
@@ -52,6 +54,11 @@ NO_BLOBS: Mapping[str, bytes] = {}
 NO_EXTRA: JSONObject = {}
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 DOCUMENT_TYPES = ("application/pdf", "text/plain")
+COMPACTION, FALLBACK = "compaction", "fallback_message"
+SAMPLINGS = ("message", FALLBACK)
+"""Iterations of a reply's usage that are its own calls of the model."""
+BILLED_APART = (COMPACTION, "advisor_message")
+"""Iterations that are never part of the figures of a reply. Those of other types are unknown."""
 FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -354,9 +361,6 @@ def _decode_tool(tool: JSONObject, provider: str) -> Tool | NativeTool:
 
 
 def decode_reply(reply: JSONObject, provider: str) -> Message:
-    usage = cast(JSONObject, reply.get("usage") or {})
-    read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
-    details = cast(JSONObject, usage.get("output_tokens_details") or {})
     reason = cast(str | None, reply.get("stop_reason"))
     rest = {
         name: reply[name] for name in ("id", "model", "stop_reason", "stop_details", "container") if reply.get(name)
@@ -367,13 +371,51 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
         finish="error" if reply.get("error") else FINISH_REASONS.get(reason, reason) if reason else None,
         status="error" if reply.get("error") else "sent",
         error=str(cast(JSONObject, reply["error"]).get("message")) if reply.get("error") else None,
-        usage=Usage(
-            input=(usage.get("input_tokens") or 0) + read + written,
-            output=usage.get("output_tokens") or 0,
-            cache_read=read,
-            cache_write=written,
-            reasoning=details.get("thinking_tokens") or 0,
-            cache_write_long=as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens") or 0,
-        ),
+        usage=_decode_usage(reply),
         extra={provider: rest} if rest else None,
     )
+
+
+def _decode_usage(reply: JSONObject) -> Usage:
+    usage = as_object(reply.get("usage"))
+    iterations = as_objects(usage.get("iterations"))
+    samplings = [each for each in iterations if each.get("type") in SAMPLINGS]
+    served = next((str(each.get("model") or "") for each in samplings if each["type"] == FALLBACK), None)
+    answered = served if served is not None else ""
+    edits = as_object(reply.get("context_management")).get("applied_edits")
+    return Usage(
+        **_tokens(usage),
+        reasoning=as_object(usage.get("output_tokens_details")).get("thinking_tokens") or 0,
+        tier=billing_word(usage.get("service_tier")),
+        speed=billing_word(usage.get("speed")),
+        region=billing_word(usage.get("inference_geo")),
+        model=answered or (str(reply.get("model") or "") if served is not None else ""),
+        calls=tuple(_billed_calls(iterations, answered, has_fallback=served is not None)),
+        input_differs=len(samplings) > 1 or bool(edits) or any([each.get("type") == COMPACTION for each in iterations]),
+    )
+
+
+def _billed_calls(iterations: Iterable[JSONObject], answered: str, *, has_fallback: bool) -> Iterator[BilledCall]:
+    """Yield the iterations whose tokens are not in the figures of the reply.
+
+    These are compactions, calls of an advisor, and the attempts of models that declined. The figures are those of the
+    model that answered. An attempt that was declined before any output is not billed.
+    """
+    for each in iterations:
+        kind, model = str(each.get("type") or ""), str(each.get("model") or "")
+        if kind not in SAMPLINGS:
+            yield BilledCall(kind=kind, model=model, **(_tokens(each) if kind in BILLED_APART else {}))
+        elif has_fallback and kind != FALLBACK and model != answered and each.get("output_tokens"):
+            yield BilledCall(kind="declined", model=model, **_tokens(each))
+
+
+def _tokens(usage: JSONObject) -> dict[str, int]:
+    """Return the tokens of a reply or of an iteration, as fields of `Usage`."""
+    read, written = usage.get("cache_read_input_tokens") or 0, usage.get("cache_creation_input_tokens") or 0
+    return {
+        "input": (usage.get("input_tokens") or 0) + read + written,
+        "output": usage.get("output_tokens") or 0,
+        "cache_read": read,
+        "cache_write": written,
+        "cache_write_long": as_object(usage.get("cache_creation")).get("ephemeral_1h_input_tokens") or 0,
+    }

@@ -49,6 +49,7 @@ def collect_events(events: Iterable[JSONObject]) -> JSONObject:
                 used = cast(JSONObject, event.get("usage") or {})
                 counts = {name: count for name, count in used.items() if count is not None}
                 reply["usage"] = {**reply.get("usage", {}), **counts}
+                reply |= {"context_management": event["context_management"]} if event.get("context_management") else {}
             case "error":
                 reply["error"] = event.get("error")
             case _:  # ping, message_stop, and event types of the future

@@ -8,7 +8,7 @@ from typing import assert_never, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, as_objects, encode
+from contextc._json import JSON, JSONObject, as_object, as_objects, encode
 from contextc.formats.anthropic.codec import split_message
 from contextc.formats.base import (
     UNKNOWN_TOOL,
@@ -16,6 +16,7 @@ from contextc.formats.base import (
     PartEncoder,
     Request,
     append_text,
+    billing_word,
     encode_definition,
     extra_of,
     generated_id,
@@ -539,6 +540,7 @@ def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> 
     usage = cast(JSONObject, reply.get("usage") or {})
     read, written = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
     kept = [each.get("inputTokens") or 0 for each in as_objects(usage.get("cacheDetails")) if each.get("ttl") == "1h"]
+    tier = billing_word(as_object(reply.get("serviceTier")).get("type"))
     reason = cast(str | None, reply.get("stopReason"))
     error = cast(JSONObject | None, reply.get("error"))
     message = cast(JSONObject, cast(JSONObject, reply.get("output") or {}).get("message") or {})
@@ -556,6 +558,8 @@ def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> 
             cache_read=read,
             cache_write=written,
             cache_write_long=next(iter(kept), 0),
+            tier=f"bedrock {tier}" if tier else "",
+            speed=billing_word(as_object(reply.get("performanceConfig")).get("latency")),
         ),
         extra={provider: rest} if rest else None,
     )

@@ -13,6 +13,7 @@ from contextc.formats.base import (
     PartEncoder,
     Request,
     append_text,
+    billing_word,
     extra_of,
     mark_apart,
     merge_extra,
@@ -332,6 +333,14 @@ FINISH_REASONS = {
     "IMAGE_PROHIBITED_CONTENT": "content_filter",
     "IMAGE_RECITATION": "content_filter",
 }
+TIERS = {
+    "traffic_type_unspecified": "",
+    "on_demand_priority": "priority",
+    "on_demand_flex": "flex",
+    "on_demand_offpeak": "offpeak",
+    "provisioned_throughput": "provisioned",
+}
+"""Types of traffic, as the tiers that they are."""
 CANDIDATE_FIELDS = (
     "finishReason",
     "finishMessage",
@@ -390,6 +399,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
             output=(usage.get("candidatesTokenCount") or 0) + thoughts,
             cache_read=usage.get("cachedContentTokenCount") or 0,
             reasoning=thoughts,
+            tier=billing_word(usage.get("serviceTier") or usage.get("trafficType"), TIERS),
         ),
         extra={provider: rest} if rest else None,
     )

@@ -12,6 +12,7 @@ from contextc.formats.base import (
     Request,
     append_text,
     arguments_text,
+    billing_word,
     decode_definition,
     encode_definition,
     extra_of,
@@ -557,6 +558,8 @@ PARTS = BlockTable(
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 SENDABLE_FIELDS = ("role", "content", "refusal", "tool_calls", "function_call", "name", DETAILS)
 """Fields of a reply that a request may contain. Others, such as `annotations`, are kept as facts about the reply."""
+TIERS = {"fast": "priority"}
+"""Tiers with two names."""
 FAILED, NO_REASON_GIVEN = "error", "the provider ended the reply with an error, and does not say which"
 """Finish reason and error text of a failed reply. Some servers also state the cause."""
 
@@ -601,6 +604,7 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
             cache_read=read.get("cached_tokens") or 0,
             cache_write=read.get("cache_write_tokens") or 0,
             reasoning=wrote.get("reasoning_tokens") or 0,
+            tier=billing_word(reply.get("service_tier"), TIERS),
         ),
         extra={**(message.extra or {}), f"{provider} reply": facts} if facts else message.extra,
     )
@@ -621,6 +625,9 @@ def _error_text(reply: JSONObject, choice: JSONObject) -> str | None:
     return str(said) if error else None
 
 
+STREAMED_FIELDS = ("id", "model", "provider", "usage", "error", "service_tier")
+
+
 def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     """Build a reply from the chunks of its stream. `error` is set if the stream ended with one."""
     reply: JSONObject = {}
@@ -628,7 +635,7 @@ def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     calls: list[JSONObject] = []
     finish = None
     for event in events:
-        reply |= {name: event[name] for name in ("id", "model", "provider", "usage", "error") if event.get(name)}
+        reply |= {name: event[name] for name in STREAMED_FIELDS if event.get(name)}
         groq = cast(JSONObject, event.get("x_groq") or {})
         reply |= {"usage": groq["usage"]} if groq.get("usage") else {}
         for choice in cast(list[JSONObject], event.get("choices") or []):

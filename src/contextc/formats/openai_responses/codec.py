@@ -26,6 +26,7 @@ from contextc.formats.base import (
     Request,
     append_text,
     arguments_text,
+    billing_word,
     decode_definition,
     encode_definition,
     extra_of,
@@ -77,6 +78,8 @@ INPUT_ITEMS = (  # items without a role that come from the caller, not from the 
     "configuration_update",
     "compaction_trigger",
 )
+TIERS = {"fast": "priority"}
+"""Tiers with two names."""
 CALLER_SUFFIXES = ("_output", "_response")  # of types of items that come from the caller
 TOOL_SEARCH = "tool_search"
 """The name of a call with which the model searches the client's tools. It is an item type of its own."""
@@ -561,6 +564,8 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
             cache_write=read.get("cache_write_tokens") or 0,
             reasoning=wrote.get("reasoning_tokens") or 0,
             cache_write_long=kept.get("ttl_12h_tokens") or 0,
+            tier=billing_word(reply.get("service_tier"), TIERS),
+            input_differs=any([item.get("type") == "compaction" for item in _output(reply)]),
         ),
         extra={extra_key(provider): rest} if rest else None,
     )

@@ -315,6 +315,7 @@ class AGUIEncoder:
         if event.finish == "cancelled":
             return [self._end({"outcome": {"type": "cancelled"}, **usage})]
         figures = {"finish": event.finish, "steps": event.steps, "toolCalls": event.tool_calls, "cost": event.cost}
+        figures |= {"costIsLowerBound": True} if event.cost_is_lower_bound else {}
         result = {name: value for name, value in figures.items() if value is not None}
         return [self._end({"result": result, "outcome": {"type": "success"}, **usage})]
 
@@ -375,6 +376,7 @@ def _surrounding_events(agent: _AgentState, event: AnyEvent) -> list[JSONObject]
             return [*events, {"type": "STEP_STARTED", "stepName": agent.step}, _context(agent, event)]
         case UsageReport():
             cost = {"cost": event.cost} if event.cost is not None else {}
+            cost |= {"costIsLowerBound": True} if event.cost_is_lower_bound else {}
             agent.context |= {"used": event.used, "available": event.available, **cost}
             return [_context(agent, event)]
         case StepFinish() | ToolCallEnded() | ApprovalRequest() | ToolStart():

@@ -92,6 +92,7 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     cache_write: int | None
     reasoning: int | None
     cost: float | None
+    cost_is_lower_bound: bool = False
     cache_share: float | None
     used: int
     available: int
@@ -111,7 +112,8 @@ class TimelineTotals(Struct, frozen=True, kw_only=True):
     """Totals of all requests. Tokens and `cost` include unanswered requests, which `unanswered` counts
     separately.
 
-    For a whole conversation, `cost` includes summaries. It is null if no cost is known. `failed` is the number of
+    For a whole conversation, `cost` includes summaries. It is null if no cost is known. With `cost_is_lower_bound` a
+    factor of a price is unknown. `failed` is the number of
     observed requests without a complete answer; it is absent if there are none. They are among the `requests`.
     """
 
@@ -120,6 +122,7 @@ class TimelineTotals(Struct, frozen=True, kw_only=True):
     output: int
     cache_read: int
     cost: float | None
+    cost_is_lower_bound: bool = False
     epochs: int
     unanswered: int
     failed: int | UnsetType = UNSET
@@ -191,6 +194,7 @@ def _step(moment: SentRequest, before: Sequence[RequestRecord], uids: Mapping[in
         cache_write=usage.cache_write if usage else None,
         reasoning=usage.reasoning if usage else None,
         cost=moment.cost,
+        cost_is_lower_bound=moment.cost_is_lower_bound,
         cache_share=min(1.0, round(usage.cache_read / usage.input, 4)) if usage and usage.input else None,
         used=record.corrected_budget.input,
         available=record.corrected_budget.room,
@@ -211,12 +215,14 @@ def _totals(moments: list[SentRequest], lost: list[UnansweredRequest], turns: li
     used = [each.record.usage for each in moments if each.record.usage is not None]
     used += [each.usage for each in lost if each.usage is not None]
     observed = [moment.record.observed for moment in moments if moment.record.observed is not None]
+    dollars, is_lower_bound = sum_costs(moments, lost, turns) or (None, False)
     return TimelineTotals(
         requests=len(moments),
         input=sum(usage.input for usage in used),
         output=sum(usage.output for usage in used),
         cache_read=sum(usage.cache_read for usage in used),
-        cost=sum_costs(moments, lost, turns),
+        cost=dollars,
+        cost_is_lower_bound=is_lower_bound,
         epochs=sum(bool(moment.record.why) for moment in moments),
         unanswered=len(lost),
         failed=len([each for each in observed if each.status != "ok"]) or UNSET,
@@ -285,6 +291,7 @@ class ConversationFinding(Struct, frozen=True, kw_only=True):
     null if it is unknown. `also` are further causes that alone would have had the same effect. `vendor` is the
     provider's own word for the cause of a cache miss, and `vendor_agrees` whether it means the same cause; null if it
     states none. `losses` has tokens and cost of each request, if the finding is about several that lost little each.
+    With `cost_is_lower_bound` a factor of a price is unknown, and it cost at least that.
     """
 
     code: str
@@ -294,6 +301,7 @@ class ConversationFinding(Struct, frozen=True, kw_only=True):
     evidence: list[EvidenceView]
     tokens: int
     cost: float | None
+    cost_is_lower_bound: bool = False
     fix: str
     confidence: float
     also: list[str]
@@ -304,8 +312,9 @@ class ConversationFinding(Struct, frozen=True, kw_only=True):
 
 
 class CostLineView(Struct, frozen=True, kw_only=True):
-    """The tokens and the cost of one cause. `kind` is system, tool, result, history, reasoning, media, overhead, answer
-    or answer_reasoning; `name` is the name of a tool. `read` and `written` are tokens read from the cache and written.
+    """The tokens and the cost of one cause. `kind` is system, tool, result, history, reasoning, media, overhead,
+    answer, answer_reasoning or answer_calls; `name` is the name of a tool, or the kind of such a call. `read` and
+    `written` are tokens read from the cache and written.
     """
 
     kind: str
@@ -319,11 +328,13 @@ class CostLineView(Struct, frozen=True, kw_only=True):
 class CostsView(Struct, frozen=True, kw_only=True):
     """The costs of a conversation by cause, the most expensive first. They add up to `cost`.
 
-    `unpriced` is the number of requests of unknown cost, which are not included.
+    `unpriced` is the number of requests of unknown cost, which are not included. With `cost_is_lower_bound` a factor of
+    a price is unknown.
     """
 
     lines: list[CostLineView]
     cost: float | None
+    cost_is_lower_bound: bool = False
     unpriced: int
     cache_share: float | None
     rewrite_factor: float | None
@@ -438,6 +449,7 @@ class CompositionView(Struct, frozen=True, kw_only=True):
     causes: list[CompositionNode]
     answer: list[CostLineView]
     cost: float | None
+    cost_is_lower_bound: bool = False
 
 
 class RunCompositionView(Struct, frozen=True, kw_only=True):

@@ -85,12 +85,16 @@ class PendingReplyView(Struct, frozen=True, kw_only=True):
 
 
 class ContextUseView(Struct, frozen=True, kw_only=True):
-    """Context use of the last request, in tokens of the whole input, and the cost of the conversation in dollars."""
+    """Context use of the last request, in tokens of the whole input, and the cost of the conversation in dollars.
+
+    `cost_is_lower_bound` is present if a factor of a price is unknown.
+    """
 
     used: int
     available: int
     window: int
     cost: float | None
+    cost_is_lower_bound: bool | UnsetType = UNSET
 
 
 class StoredConversationState(Struct, frozen=True, kw_only=True):
@@ -150,8 +154,13 @@ def _context_use(store: Store, name: str) -> ContextUseView | None:
     if last is None:
         return None
     budget = last[1].corrected_budget
+    dollars, is_lower_bound = compute_total_cost(store, name) or (None, False)
     return ContextUseView(
-        used=budget.input, available=budget.room, window=budget.window, cost=compute_total_cost(store, name)
+        used=budget.input,
+        available=budget.room,
+        window=budget.window,
+        cost=dollars,
+        cost_is_lower_bound=is_lower_bound or UNSET,
     )
 
 

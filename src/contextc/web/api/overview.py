@@ -125,6 +125,7 @@ class CheckedCause(Struct, frozen=True, kw_only=True):
     count: int
     tokens: int
     cost: float | None
+    cost_is_lower_bound: bool = False
     channel: str
     request: int
     requests: int
@@ -195,7 +196,12 @@ def _check(app: AppState, name: str) -> CheckedConversation | None:
         none = FindingsCount(count=0, cost=None)
         return CheckedConversation(name=name, findings=none, causes=[], error=str(error))
     causes = group_by_cause(found)
-    summary = FindingsCount(count=len(found), cost=sum_costs(found), largest=causes[0].cost if causes else None)
+    summary = FindingsCount(
+        count=len(found),
+        cost=sum_costs(found),
+        largest=causes[0].cost if causes else None,
+        largest_is_lower_bound=bool(causes) and causes[0].cost_is_lower_bound,
+    )
     if identity is not None:
         app.overview.keep_findings(*identity, summary)
     return CheckedConversation(name=name, findings=summary, causes=[_cause(each, found) for each in causes])

@@ -93,7 +93,7 @@ class VercelEncoder:
                 chunks += [*self._end_part(), *self._step_ended(), {"type": "start-step"}, self._gauge()]
                 self._in_step = True
             case UsageReport():
-                self._context |= {"used": event.used, "available": event.available, "cost": event.cost}
+                self._context |= {"used": event.used, "available": event.available, **_cost_fields(event)}
                 chunks.append(self._gauge())
             case ToolCallEnded():
                 chunks += self._end_part()
@@ -128,7 +128,7 @@ class VercelEncoder:
             case TurnInterrupted():
                 return [*chunks, {"type": "error", "errorText": PROCESS_ENDED}]
             case TurnFinish():
-                about: JSONObject = {"finish": last.finish, "steps": last.steps, "cost": last.cost}
+                about: JSONObject = {"finish": last.finish, "steps": last.steps, **_cost_fields(last)}
                 reason = FINISH_REASONS.get(last.finish, "other")
                 return [*chunks, {"type": "finish", "finishReason": reason, "messageMetadata": {"contextc": about}}]
             case None:
@@ -187,6 +187,11 @@ class VercelEncoder:
 
     def _gauge(self) -> JSONObject:
         return {"type": "data-context", "id": "context", "data": dict(self._context)}
+
+
+def _cost_fields(event: UsageReport | TurnFinish) -> JSONObject:
+    bound: JSONObject = {"costIsLowerBound": True} if event.cost_is_lower_bound else {}
+    return {"cost": event.cost, **bound}
 
 
 def _input(id: str, name: str, arguments: JSONObject) -> JSONObject:

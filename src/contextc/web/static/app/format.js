@@ -28,6 +28,12 @@ export function dollars(value) {
   return `$${value.toFixed(Math.abs(value) < 0.01 ? 4 : Math.abs(value) < 1 ? 3 : 2)}`;
 }
 
+/**
+ * Return a cost as text. Of a lower bound, because a factor of a price is unknown: "at least $1.20".
+ * @param {{cost: number|null, cost_is_lower_bound?: boolean}} figures
+ */
+export const costText = ({ cost, cost_is_lower_bound: isLowerBound }) => (isLowerBound && isNumber(cost) ? `at least ${dollars(cost)}` : dollars(cost));
+
 /** 0.834 → 83%. Values above 0 are never shown as 0%, values below 1 never as 100%. */
 export function percent(value) {
   if (!isNumber(value)) return NONE;

@@ -4,7 +4,7 @@
  * and as a safety margin. The figures are those of the input. It links to the inspector.
  */
 import { html } from "../html.js";
-import { dollars, number, oneLine, percent, tokens } from "../format.js";
+import { costText, number, oneLine, percent, tokens } from "../format.js";
 
 /** Width of the bar in its own units, and the least width of a part. */
 const [WIDTH, LEAST] = [100, 1.5];
@@ -19,7 +19,7 @@ export function ContextMeter({ gauge, usage, model, href }) {
     gauge.why ? "" : partsText(gauge),
     gauge.window > gauge.available ? `context window ${number(gauge.window)}, the rest is kept for the answer` : "",
     cached ? `${percent(cached)} of the last input was cached` : "",
-    gauge.cost ? `${dollars(gauge.cost)} so far` : "",
+    gauge.cost ? `${costText(gauge)} so far` : "",
   ].filter(Boolean).join(", ");
   return html`
     <a class="gauge ${full} ${gauge.isOld ? "old" : ""}" href=${href} title=${`${words}. Open the inspector.`} data-testid="gauge">
@@ -27,7 +27,7 @@ export function ContextMeter({ gauge, usage, model, href }) {
       <${Bar} gauge=${gauge} />
       <span class="gauge-figures">${gauge.why ? "full" : `${tokens(gauge.used)} / ${tokens(gauge.available)} input`}</span>
       ${cached !== null && cached > 0 && html`<span class="gauge-more">${percent(cached)} cached</span>`}
-      ${gauge.cost > 0 && html`<span class="gauge-more">${dollars(gauge.cost)}</span>`}
+      ${gauge.cost > 0 && html`<span class="gauge-more">${costText(gauge)}</span>`}
     </a>`;
 }
 

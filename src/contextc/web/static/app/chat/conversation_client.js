@@ -243,8 +243,8 @@ export class ConversationClient {
       request.begins = before !== undefined && before !== request.epoch;
       for (const uid of request.uids) if (uid && !byUid.has(uid)) byUid.set(uid, request);
     }
-    for (const { uid, channel, number, model, cost } of found.unanswered) {
-      if (uid) byUid.set(uid, { channel, request: number, model, cost, uids: [uid] });
+    for (const { uid, channel, number, model, cost, cost_is_lower_bound } of found.unanswered) {
+      if (uid) byUid.set(uid, { channel, request: number, model, cost, cost_is_lower_bound, uids: [uid] });
     }
     byUid.requests = found.requests;
     this.timeline.value = byUid;

@@ -116,7 +116,7 @@ function waitingFor(approvals, tools) {
 /** Return the context use of the last request. It counts until the next request is estimated. */
 function gaugeOf(gauge, viewed, { isOther }) {
   if (!gauge) return viewed && { ...viewed };
-  const known = viewed ? { cost: viewed.cost, window: viewed.window } : {};
+  const known = viewed ? { cost: viewed.cost, cost_is_lower_bound: viewed.cost_is_lower_bound, window: viewed.window } : {};
   return { ...gauge, ...known, ...(isOther ? { usage: null, isOld: true } : {}) };
 }
 

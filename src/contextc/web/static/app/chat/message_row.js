@@ -4,7 +4,7 @@ import { copyText } from "../code_block.js";
 import { attempt, confirmAction, notify } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
-import { dateTime, clock, dollars, number, oneLine, percent, tokens } from "../format.js";
+import { clock, costText, dateTime, number, oneLine, percent, tokens } from "../format.js";
 import { inspectUrl } from "../route.js";
 import { forkConversation } from "../state.js";
 import { ModelPicker } from "./model_picker.js";
@@ -107,7 +107,7 @@ function Figures({ message, request, inspect }) {
     model,
     spent && `${tokens(usage.input ?? 0)} in${share ? ` (${percent(share)} cached)` : ""}`,
     spent && `${tokens(usage.output ?? 0)} out`,
-    request?.cost ? dollars(request.cost) : "",
+    request?.cost ? costText(request) : "",
   ].filter(Boolean).join(" · ");
   if (!inspect) return html`<span class="figures">${figures}</span>`;
   return html`

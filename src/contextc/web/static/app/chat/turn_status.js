@@ -2,7 +2,7 @@
 import { html, useEffect, useState } from "../html.js";
 import { attempt } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
-import { dollars, duration, oneLine, plural, tokens, visible } from "../format.js";
+import { costText, duration, oneLine, plural, tokens, visible } from "../format.js";
 import { turnEndText } from "./notices.js";
 
 /** Progress of a running turn that has produced no reply yet. */
@@ -90,6 +90,6 @@ function Sum({ ended }) {
   if (!ended || !(ended.steps > 1)) return null;
   const { steps, tool_calls: calls = 0, usage, cost } = ended;
   const spent = (usage?.input ?? 0) + (usage?.output ?? 0);
-  const figures = [plural(steps, "step"), calls && plural(calls, "tool call"), spent && `${tokens(spent)} tokens`, cost && dollars(cost)];
+  const figures = [plural(steps, "step"), calls && plural(calls, "tool call"), spent && `${tokens(spent)} tokens`, cost && costText(ended)];
   return html`<div class="column ending sums">${oneLine(figures.filter(Boolean).join(" · "), 200)}</div>`;
 }

@@ -13,6 +13,7 @@ export const CAUSES = {
   overhead: ["Added by the provider or program", "Counted by the provider, but not in what was recorded. An imported transcript lacks the system prompt and tools of its program."],
   answer: ["Answers", "Output tokens."],
   answer_reasoning: ["Reasoning in answers", "Output tokens that are reasoning."],
+  answer_calls: ["Further calls of the provider", "Calls that the provider made beside the answer and bills too: compactions, an advisor, a model that declined."],
 };
 
 export const causeLabel = (cause) => CAUSES[cause]?.[0] ?? cause;

@@ -2,7 +2,7 @@
 import { html, useState } from "../html.js";
 import { get } from "../api.js";
 import { Dialog } from "../dialog.js";
-import { dateTime, dollars, duration, number, oneLine, percent, plural } from "../format.js";
+import { costText, dateTime, dollars, duration, number, oneLine, percent, plural } from "../format.js";
 import { Icon } from "../icons.js";
 import { chatUrl, compareUrl, inspectUrl, navigate } from "../route.js";
 import { InspectorHeader } from "./inspector_header.js";
@@ -20,7 +20,6 @@ const FIGURES = [
   ["Requests", "requests", number], ["Failed", "failed", number], ["Tokens in", "input", number], ["Tokens out", "output", number],
   ["Reasoning tokens", "reasoning", number], ["Read from cache", "cache_read", number], ["Share from cache", "cache_share", percent],
   ["Rewrite factor", "rewrite_factor", factor, "Tokens written to the cache, divided by the largest request. 1.0 means that everything was written once."],
-  ["Cost", "cost", dollars],
 ];
 
 /** Link that starts a comparison of a conversation with another one. */
@@ -69,6 +68,7 @@ function Compared({ data }) {
     <${Table} label="Figures" a=${a} b=${b} first="Figure"
       rows=${[
         ...FIGURES.map(([label, field, text, about]) => ({ label, a: a[field], b: b[field], text, about, isShare: text === percent })),
+        { label: "Cost", a: a.cost, b: b.cost, text: (value, side) => costText(side ? b : a) },
         { label: "Duration", a: a.ended - a.began, b: b.ended - b.began, text: duration },
       ]}>
       <tr><th scope="row">Models</th><td>${a.models.map((each) => oneLine(each, 60)).join(", ")}</td>
@@ -88,7 +88,7 @@ function Compared({ data }) {
 }
 
 const spent = (tokens, cost) => (tokens ? `${number(tokens)} tokens${cost == null ? "" : `, ${dollars(cost)}`}` : "–");
-const findings = ({ count, cost }) => (count ? `${number(count)}${cost == null ? "" : ` (${dollars(cost)})`}` : "–");
+const findings = (sums) => (sums.count ? `${number(sums.count)}${sums.cost == null ? "" : ` (${costText(sums)})`}` : "–");
 
 function First({ first, a, b }) {
   if (!first) return html`<p><span class="tag good">✓ equal</span> All ${plural(a.requests, "request")} of both have the same content.</p>`;

@@ -4,7 +4,7 @@
  */
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { dollars, number, oneLine, percent, plural, titleLine, tokens } from "../format.js";
+import { costText, dollars, number, oneLine, percent, plural, titleLine, tokens } from "../format.js";
 import { OVERLAP } from "../reasons.js";
 import { inspectUrl } from "../route.js";
 import { endedWord, errorText } from "../observed.js";
@@ -94,7 +94,7 @@ export function RequestFindings({ name, step, losses, remarks, signedLost }) {
   const url = (query) => inspectUrl(name, step.channel, step.request, { tab: "findings", ...query });
   return html`<ul class="request-findings" aria-label="Findings of this request" data-testid="request-findings">
     ${own.slice(0, MOST_LINKS).map((each, index) => html`<li key=${index}><a class="finding-link" href=${url({ finding: each.code })} title=${oneLine(each.title, 300)}><span
-        class="card-code">${each.code}</span><span class="finding-link-title">${oneLine(namesOf(each)[0], 80)}</span>${each.cost > 0 && html` <b>${dollars(each.cost)}</b>`}</a></li>`)}
+        class="card-code">${each.code}</span><span class="finding-link-title">${oneLine(namesOf(each)[0], 80)}</span>${each.cost > 0 && html` <b>${costText(each)}</b>`}</a></li>`)}
     ${own.length > MOST_LINKS && html`<li><a class="finding-link" href=${url({})}>${number(own.length - MOST_LINKS)} more</a></li>`}
     ${signedLost > 0 && html`<li class="is-bad">Signed reasoning of ${plural(signedLost, "message")} was lost here.</li>`}
     ${rest.map((each) => html`<li key=${each}><a class="finding-link" href=${url({})} title=${oneLine(each, 400)}>Remark: ${oneLine(each, 80)}</a></li>`)}
@@ -142,10 +142,10 @@ function Group({ group, place, step, isFocused }) {
   const first = isFocused ? group.findIndex((each) => each.evidence.some((one) => key(one) === key(step))) : 0;
   const order = first > 0 ? [group[first], ...group.filter((_, index) => index !== first)] : group;
   const { code } = group[0];
-  const { cost: sum } = sumLosses(group);
+  const sums = sumLosses(group);
   return html`<li class="card-group" data-code=${code} tabindex="-1" data-testid="cause">
     ${group.length > 1 && html`<p class="card-group-head"><span class="card-code">${code}</span>
-      <b>${plural(group.length, "finding")}</b> with this cause${sum !== null && html`, together <b>${dollars(sum)}</b>`}</p>`}
+      <b>${plural(group.length, "finding")}</b> with this cause${sums.cost !== null && html`, together <b>${costText(sums)}</b>`}</p>`}
     <${AllRequests} group=${group} place=${place} />
     ${order.slice(0, count).map((each, index) => html`<${Finding} key=${index} finding=${each} place=${place} />`)}
     ${group.length > count && html`<button type="button" class="button quiet" onClick=${() => setCount(count + MORE)}>Show
@@ -187,7 +187,7 @@ function Finding({ finding, place }) {
   return html`<article class="card" data-testid="finding" aria-label=${`${code}: ${oneLine(heading, 160)}`}>
     <div class="card-head">
       <h3><span class="card-code">${code}</span> <${WithLink} text=${heading} other=${other} /></h3>
-      <p class="card-figures">${cost === null ? html`<span class="faint">${UNPRICED[code] ?? "cost unknown"}</span>` : html`<b>${dollars(cost)}</b>`}
+      <p class="card-figures">${cost === null ? html`<span class="faint">${UNPRICED[code] ?? "cost unknown"}</span>` : html`<b>${costText(finding)}</b>`}
         ${finding.tokens > 0 && html`<span>${number(finding.tokens)} tokens</span>`}
         <span class="faint" title="The probability that this is the cause">${confidence >= 1 ? "certain" : `${percent(confidence)} certain`}</span></p>
     </div>
@@ -283,7 +283,7 @@ function CostTable({ costs, name, step }) {
       <thead><tr><th scope="col">spent for</th><th scope="col">cost</th><th scope="col">share</th><th scope="col">tokens</th><th
           scope="col">from cache</th></tr></thead>
       <tbody>${shown.map((each) => html`<${CostRow} key=${`${each.kind} ${each.name}`} line=${each} whole=${whole} name=${name} step=${step} />`)}</tbody>
-      <tfoot><tr><th scope="row">all requests</th><td>${dollars(costs.cost)}</td><td></td><td></td><td>${percent(costs.cache_share)}</td></tr></tfoot>
+      <tfoot><tr><th scope="row">all requests</th><td>${costText(costs)}</td><td></td><td></td><td>${percent(costs.cache_share)}</td></tr></tfoot>
     </table>
     ${lines.length > shown.length && html`<button type="button" class="button quiet" onClick=${() => setAll(true)}>Show all ${number(lines.length)}</button>`}
     ${costs.unpriced > 0 && html`<p class="soft">${plural(costs.unpriced, "request")} of unknown cost not included.</p>`}

@@ -219,7 +219,7 @@ function summed(steps) {
   const lost = steps.filter((step) => step.ended).length;
   return {
     requests: steps.length - lost, input: sum("input"), output: sum("output"), cache_read: sum("cache_read"),
-    cost: isPriced ? sum("cost") : null, epochs: steps.filter((step) => step.why).length, unanswered: lost,
+    cost: isPriced ? sum("cost") : null, cost_is_lower_bound: steps.some((step) => step.cost_is_lower_bound), epochs: steps.filter((step) => step.why).length, unanswered: lost,
     failed: steps.filter((step) => step.observed && step.observed.status !== "ok").length,
   };
 }

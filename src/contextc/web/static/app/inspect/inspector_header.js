@@ -1,7 +1,7 @@
 /** Header of the inspector and of an opened file: title, back link, actions; for a conversation also its figures. */
 import { html } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { dollars, number, oneLine, percent, plural, tokens } from "../format.js";
+import { costText, number, oneLine, percent, plural, tokens } from "../format.js";
 import { Icon } from "../icons.js";
 import { ConversationName } from "../conversation_name.js";
 import { chatUrl } from "../route.js";
@@ -52,7 +52,7 @@ export function RunFigures({ totals, findings, showFindings }) {
   const facts = [
     [totals.requests === 1 ? "request" : "requests", "req", number(totals.requests)],
     ["tokens in", "in", html`<span title=${`${number(totals.input)} tokens in, ${number(totals.output)} out`}>${tokens(totals.input)}</span>`],
-    ["from cache", "cached", percent(share)], ["cost", "", dollars(totals.cost)],
+    ["from cache", "cached", percent(share)], ["cost", "", costText(totals)],
   ];
   if (lost) facts.push(["failed", "⊘", html`<span title="Failed or stopped">${number(lost)}</span>`]);
   return html`<dl class="totals" data-testid="totals">

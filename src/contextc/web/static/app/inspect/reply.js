@@ -1,7 +1,7 @@
 /** The Reply tab: what the model returned, how it ended, how long it took, and further attempts. */
 import { html } from "../html.js";
 import { Code } from "../code_block.js";
-import { dateTime, dollars, duration, number, oneLine, plural, readable } from "../format.js";
+import { costText, dateTime, duration, number, oneLine, plural, readable } from "../format.js";
 import { inspectUrl } from "../route.js";
 import { VirtualList } from "../virtual_list.js";
 import { LoadError, Skeleton } from "./placeholders.js";
@@ -37,7 +37,7 @@ export function Reply({ name, step, load }) {
     ["sent", data.began && dateTime(data.began)],
     ["ended", data.ended && dateTime(data.ended)],
     ["tokens out", usage && `${number(usage.output)}${usage.reasoning ? `, of them ${number(usage.reasoning)} reasoning` : ""}`],
-    ["cost", data.cost != null && dollars(data.cost)],
+    ["cost", data.cost != null && costText(data)],
   ].filter(([, value]) => value);
   return html`<div class="panel scrolls reply" data-testid="reply">
     <dl class="reply-facts">${facts.map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>

@@ -1,18 +1,18 @@
 /** All requests of a cause as a table: the tokens that each lost, its cost, and the sums. */
 import { html, useState } from "../html.js";
-import { dollars, number, plural } from "../format.js";
+import { costText, number, plural } from "../format.js";
 
 const MORE = 100;
 
 /** Return what each request lost by a finding: one of its own, or several that lost little each. */
-export const lossesOf = ({ losses, evidence: [first], tokens, cost }) =>
-  (losses?.length ? losses : [{ channel: first?.channel ?? "", request: first?.request ?? 0, tokens, cost }]);
+export const lossesOf = ({ losses, evidence: [first], tokens, cost, cost_is_lower_bound }) =>
+  (losses?.length ? losses : [{ channel: first?.channel ?? "", request: first?.request ?? 0, tokens, cost, cost_is_lower_bound }]);
 
 /** Return the sums: `cost` is null if none is known. */
 export function sumLosses(losses) {
   const known = losses.filter((each) => each.cost !== null);
   const sum = (some, field) => some.reduce((total, each) => total + each[field], 0);
-  return { tokens: sum(losses, "tokens"), cost: known.length ? sum(known, "cost") : null };
+  return { tokens: sum(losses, "tokens"), cost: known.length ? sum(known, "cost") : null, cost_is_lower_bound: losses.some((each) => each.cost_is_lower_bound) };
 }
 
 /** Tokens are lost only by a cache miss. Other findings are about tokens that are there. */
@@ -32,9 +32,9 @@ export function LossTable({ code, losses, totals, columns, cells, label }) {
       <tbody>${losses.slice(0, count).map((each, index) => {
         const [first, ...rest] = cells(each);
         return html`<tr key=${index}><th scope="row">${first}</th>${rest.map((cell, at) => html`<td key=${at} class="loss-place">${cell}</td>`)}
-          <td>${each.tokens ? number(each.tokens) : "–"}</td><td>${dollars(each.cost)}</td></tr>`;
+          <td>${each.tokens ? number(each.tokens) : "–"}</td><td>${costText(each)}</td></tr>`;
       })}</tbody>
-      <tfoot><tr><th scope="row" colspan=${columns.length}>${countLosses(code, totals.requests)}</th><td>${totals.tokens ? number(totals.tokens) : "–"}</td><td>${dollars(totals.cost)}</td></tr></tfoot>
+      <tfoot><tr><th scope="row" colspan=${columns.length}>${countLosses(code, totals.requests)}</th><td>${totals.tokens ? number(totals.tokens) : "–"}</td><td>${costText(totals)}</td></tr></tfoot>
     </table></div>
     ${losses.length > count && html`<button type="button" class="button quiet" onClick=${() => setCount(count + MORE)}>Show
       ${" "}${number(Math.min(MORE, losses.length - count))} more</button>`}

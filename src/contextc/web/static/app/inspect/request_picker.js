@@ -2,7 +2,7 @@
 import { html, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { Dialog } from "../dialog.js";
-import { ago, dateTime, dollars, number, oneLine, tokens } from "../format.js";
+import { ago, costText, dateTime, number, oneLine, tokens } from "../format.js";
 import { VirtualList } from "../virtual_list.js";
 import { useLoad } from "./use_load.js";
 import { LoadError, Skeleton } from "./placeholders.js";
@@ -72,7 +72,7 @@ function RequestList({ conversation, current, choose }) {
       return html`<button type="button" class="picker-row" disabled=${Boolean(isCurrent(step))} onClick=${() => choose(step)}>
         <span>Request ${number(step.request)}${isCurrent(step) ? " (this one)" : ""} <span class="faint">${oneLine(step.model, 50)}</span></span>
         <span class="faint" title=${dateTime(step.time)}>${tokens(step.input ?? step.used)} in${step.cost != null
-          ? ` · ${dollars(step.cost)}` : ""} · ${ago(step.time)}</span>
+          ? ` · ${costText(step)}` : ""} · ${ago(step.time)}</span>
       </button>`;
     }} />`;
 }

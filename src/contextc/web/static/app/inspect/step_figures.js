@@ -2,7 +2,7 @@
 import { html } from "../html.js";
 import { endedWord, failureLabel, latencyLabel, modeLabel } from "../observed.js";
 import { stepLabel } from "../reasons.js";
-import { dateTime, dollars, number, oneLine, percent } from "../format.js";
+import { costText, dateTime, number, oneLine, percent } from "../format.js";
 import { channelName } from "./channel_names.js";
 import { requestNumber, splitTokens } from "./timeline_layout.js";
 
@@ -22,7 +22,7 @@ export function stepSummary(step, channel) {
   if (input) parts.push(`${number(input)} tokens in`);
   if (step.cache_share != null) parts.push(`${percent(step.cache_share)} from cache`);
   if (step.output != null) parts.push(`${number(step.output)} out`);
-  if (step.cost != null) parts.push(dollars(step.cost));
+  if (step.cost != null) parts.push(costText(step));
   return parts.join("; ");
 }
 
@@ -46,7 +46,7 @@ export function StepFigures({ step, channel }) {
       )}
       <tr class="sum"><th scope="row">input</th><td>${number(input)}</td></tr>
       <tr><th scope="row">cache share</th><td>${percent(step.cache_share)}</td></tr>
-      <tr><th scope="row">cost</th><td>${dollars(step.cost)}</td></tr>
+      <tr><th scope="row">cost</th><td>${costText(step)}</td></tr>
       ${latencyLabel(step.observed) && html`<tr><th scope="row">latency</th><td>${latencyLabel(step.observed)}</td></tr>`}
       ${step.left > 0 && html`<tr><th scope="row">left out</th><td>${number(step.left)}</td></tr>`}
     </tbody></table>

@@ -1,7 +1,7 @@
 /** The selected request: its numbers in one line, its findings, and tabs with details. */
 import { html, useMemo } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { clock, dateTime, dollars, duration, number, oneLine, percent, plural, readable } from "../format.js";
+import { clock, costText, dateTime, duration, number, oneLine, percent, plural, readable } from "../format.js";
 import { Icon } from "../icons.js";
 import { Composition, CompositionPanel } from "./composition.js";
 import { Diff } from "./diff.js";
@@ -132,7 +132,7 @@ function Facts({ step, reply }) {
     ${step.observed?.inexact && html`<li class="tag warn" title=${step.observed.redacted ? "Text was redacted before it was stored" : "The stored body is not the one that was sent"}>inexact</li>`}
     ${step.input != null && html`<li>${number(step.input)} in, ${number(step.output)} out${reasoning}</li>`}
     ${step.cache_share != null && html`<li>${percent(step.cache_share)} from cache</li>`}
-    ${step.cost != null && html`<li>${dollars(step.cost)}</li>`}
+    ${step.cost != null && html`<li>${costText(step)}</li>`}
     ${latency != null && html`<li>${duration(latency)}</li>`}
     ${reply?.finish && html`<li title="Stop reason">${stopReason(reply)}</li>`}
     ${step.time > 0 && html`<li><time datetime=${new Date(step.time).toISOString()} title=${dateTime(step.time)}>${clock(step.time)}</time></li>`}

@@ -1,6 +1,6 @@
 /** The timeline as a table. */
 import { html, useEffect, useRef } from "../html.js";
-import { dollars, number, oneLine, percent } from "../format.js";
+import { costText, number, oneLine, percent } from "../format.js";
 import { stepLabel } from "../reasons.js";
 import { VirtualList } from "../virtual_list.js";
 import { channelName } from "./channel_names.js";
@@ -42,7 +42,7 @@ export function StepTable({ steps, channels, current, choose, move }) {
       <span role="cell">${number(step.cache_write)}</span>
       <span role="cell">${percent(step.cache_share)}</span>
       <span role="cell">${number(step.output)}</span>
-      <span role="cell">${dollars(step.cost)}</span>
+      <span role="cell">${costText(step)}</span>
       <span role="cell">${step.left ? number(step.left) : ""}</span>
       <span role="cell" class="step-why" title=${oneLine(step.ended || step.observed?.error || step.why, 400)}>${stepRemark(step)}</span>`;
   };

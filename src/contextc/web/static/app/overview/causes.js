@@ -1,6 +1,6 @@
 /** The causes of findings in the checked conversations, the most expensive first, and all requests of one of them. */
 import { html, useEffect, useRef, useState } from "../html.js";
-import { dollars, number, oneLine, plural, titleLine, visible } from "../format.js";
+import { costText, number, oneLine, plural, titleLine, visible } from "../format.js";
 import { IconButton } from "../icons.js";
 import { countLosses, LossTable } from "../inspect/request_losses.js";
 import { OVERLAP } from "../reasons.js";
@@ -56,7 +56,7 @@ function Cause({ cause, query }) {
   const { code, title, count, conversations, cost } = cause;
   return html`<li><span class="card-code">${code}</span> <a href=${overviewUrl({ ...query, cause: code })}
         aria-current=${query.cause === code ? "true" : undefined}>${oneLine(title, 120)}</a>
-    <span class="cause-figures">${cost > 0 && html`<b>${dollars(cost)}</b>`}
+    <span class="cause-figures">${cost > 0 && html`<b>${costText(cause)}</b>`}
       <span class="soft">${plural(count, "finding")} in ${plural(conversations, "conversation")}</span></span>
   </li>`;
 }

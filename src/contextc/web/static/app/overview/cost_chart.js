@@ -1,6 +1,6 @@
 /** Costs per day as a bar chart; tokens, if no cost is known. A bar selects its day, week or month. */
 import { html, useState } from "../html.js";
-import { dollars, plural, tokens } from "../format.js";
+import { costText, dollars, plural, tokens } from "../format.js";
 import { dayName, dayStart, selectDays } from "./selection.js";
 
 const MAX_BARS = 92;
@@ -15,12 +15,13 @@ export function barsOf(days) {
   const known = new Map(days.map((each) => [each.day, each.figures]));
   const bars = [];
   for (let offset = 0; offset < span; offset += unit) {
-    const bar = { from: dayName(dayStart(first, offset)), to: "", cost: 0, input: 0, requests: 0 };
+    const bar = { from: dayName(dayStart(first, offset)), to: "", cost: 0, cost_is_lower_bound: false, input: 0, requests: 0 };
     for (let index = offset; index < Math.min(span, offset + unit); index += 1) {
       bar.to = dayName(dayStart(first, index));
       const figures = known.get(bar.to);
       if (!figures) continue;
       bar.cost += figures.cost ?? 0;
+      bar.cost_is_lower_bound ||= figures.cost_is_lower_bound;
       bar.input += figures.input;
       bar.requests += figures.requests;
     }
@@ -38,7 +39,7 @@ export function CostChart({ days, hasCost }) {
   const [chosen, setChosen] = useState(-1);
   if (!bars.length) return null;
   const value = (bar) => (hasCost ? bar.cost : bar.input);
-  const text = (bar) => `${spanLabel(bar)}: ${hasCost ? dollars(bar.cost) : `${tokens(bar.input)} tokens`}, ${plural(bar.requests, "request")}`;
+  const text = (bar) => `${spanLabel(bar)}: ${hasCost ? costText(bar) : `${tokens(bar.input)} tokens`}, ${plural(bar.requests, "request")}`;
   const highest = Math.max(...bars.map(value));
   const current = chosen >= 0 && chosen < bars.length ? chosen : bars.length - 1;
   const move = (event) => {

@@ -88,12 +88,13 @@ export function causesOf(names) {
   for (const name of names) {
     const { causes: own = [], title } = checked.value.get(name) ?? {};
     for (const each of own) {
-      const cause = causes.get(each.code) ?? { code: each.code, title: each.title, count: 0, conversations: 0, requests: 0, tokens: 0, cost: null, parts: [] };
+      const cause = causes.get(each.code) ?? { code: each.code, title: each.title, count: 0, conversations: 0, requests: 0, tokens: 0, cost: null, cost_is_lower_bound: false, parts: [] };
       cause.count += each.count;
       cause.requests += each.requests;
       cause.conversations += 1;
       cause.tokens += each.tokens;
       if (each.cost !== null) cause.cost = (cause.cost ?? 0) + each.cost;
+      cause.cost_is_lower_bound ||= each.cost_is_lower_bound;
       cause.parts.push({ conversation: { name, title }, losses: each.losses });
       causes.set(each.code, cause);
     }

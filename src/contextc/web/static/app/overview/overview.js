@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { get } from "../api.js";
 import { onConversationChange } from "../change_feed.js";
 import { DrawerButton } from "../chat/conversation_header.js";
-import { ago, dateTime, dollars, number, oneLine, percent, plural, titleLine, tokens, visible } from "../format.js";
+import { ago, costText, dateTime, number, oneLine, percent, plural, titleLine, tokens, visible } from "../format.js";
 import { Icon, IconButton } from "../icons.js";
 import { LoadError, Skeleton } from "../inspect/placeholders.js";
 import { OVERLAP } from "../reasons.js";
@@ -124,7 +124,7 @@ function Totals({ data }) {
     ["Conversations", number(found)], ["Requests", number(totals.requests), totals.failed ? `${number(totals.failed)} failed` : ""],
     ["Tokens in", tokens(totals.input), number(totals.input)], ["Tokens out", tokens(totals.output), number(totals.output)],
     ["From cache", percent(totals.cache_share), `${tokens(totals.cache_read)} tokens`],
-    ["Cost", dollars(totals.cost), totals.unpriced ? `without ${plural(totals.unpriced, "request")} of unknown price` : ""],
+    ["Cost", costText(totals), totals.unpriced ? `without ${plural(totals.unpriced, "request")} of unknown price` : ""],
   ];
   return html`<dl class="overview-totals" data-testid="totals">
     ${figures.map(([name, value, note]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd>
@@ -170,7 +170,7 @@ function Row({ entry }) {
     <td data-label="Requests" class="figure">${hasRequests ? number(figures.requests) : "–"}${figures.failed > 0 && html`<span class="bad-text">, ${number(figures.failed)} failed</span>`}</td>
     <td data-label="Tokens in and out" class="figure" title=${`${number(figures.input)} in, ${number(figures.output)} out`}>${hasRequests ? tokens(figures.input + figures.output) : "–"}</td>
     <td data-label="From cache" class="figure">${percent(figures.cache_share)}</td>
-    <td data-label="Cost" class="figure">${hasRequests ? html`<a href=${inspectUrl(name)} aria-label=${`Inspect: ${dollars(figures.cost)}`}>${dollars(figures.cost)}</a>` : "–"}</td>
+    <td data-label="Cost" class="figure">${hasRequests ? html`<a href=${inspectUrl(name)} aria-label=${`Inspect: ${costText(figures)}`}>${costText(figures)}</a>` : "–"}</td>
     <td data-label="Findings" class="figure" data-testid="row-findings"><${RowFindings} found=${found} name=${name} hasRequests=${hasRequests} /></td>
     <td data-label="Last active" class="figure"><time title=${dateTime(time)}>${ago(time)}</time></td>
   </tr>`;
@@ -180,11 +180,11 @@ function RowFindings({ found, name, hasRequests }) {
   if (!hasRequests) return "–";
   if (!found) return html`<span class="soft">…<span class="off-screen">not checked yet</span></span>`;
   if (found.error) return html`<span class="bad-text" title=${oneLine(found.error, 300)}>unreadable</span>`;
-  const { count, largest } = found.findings;
+  const { count, largest, largest_is_lower_bound: isLowerBound } = found.findings;
   if (!count) return "0";
   const [dearest] = found.causes ?? [];
   const about = `Most expensive cause${dearest ? `: ${oneLine(dearest.title, 120)}` : ""}. ${OVERLAP}`;
-  return html`<a href=${findingsUrl(name, dearest)} title=${about}>${number(count)}${largest != null && ` · ${dollars(largest)}`}</a>`;
+  return html`<a href=${findingsUrl(name, dearest)} title=${about}>${number(count)}${largest != null && ` · ${costText({ cost: largest, cost_is_lower_bound: isLowerBound })}`}</a>`;
 }
 
 const shortModel = (model) => model?.split(":").slice(1).join(":") || model;

@@ -1,0 +1,372 @@
+"""What providers bill: iterations, tiers, speeds, regions and fallbacks, as replies report them.
+
+No recorded reply with a fast, flex or priority tier, with a fallback, an advisor or a compaction exists here. Such
+replies are stand-ins, made from the types of the SDKs; their ids say so. The fields of the others are recorded ones.
+"""
+
+from collections.abc import Iterator
+from datetime import date
+from typing import Any
+
+import msgspec
+import pytest
+
+import contextc as cc
+from contextc.analysis import conversation_costs
+from contextc.executor.turn_store import add_usage
+from contextc.formats import formatter
+from contextc.inspection.request_timeline import compute_total_cost, load_timeline
+from contextc.messages import BilledCall, decode_message, encode_message
+from contextc.models import Bill, bill, list_models, list_vendors, model
+from contextc.models.billing_table import load_table
+
+M = 1_000_000
+COMPACTION = {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_500}
+DECLINED = {"type": "message", "model": "claude-fable-5", "input_tokens": 408, "output_tokens": 30}
+DECLINED_AT_ONCE = {**DECLINED, "output_tokens": 0}
+SERVED = {"type": "fallback_message", "model": "claude-opus-4-8", "input_tokens": 412, "output_tokens": 264}
+ADVISOR = {"type": "advisor_message", "model": "claude-opus-5", "input_tokens": 5_000, "output_tokens": 700}
+
+
+def anthropic(**usage: Any) -> dict[str, Any]:
+    return {
+        "role": "assistant", "content": [{"type": "text", "text": "Hi."}], "model": "claude-opus-5",
+        "stop_reason": "end_turn", "usage": {"input_tokens": 1_000, "output_tokens": 100, **usage},
+    }  # fmt: skip
+
+
+def responses(tier: str | None, **details: Any) -> dict[str, Any]:
+    return {
+        "object": "response", "status": "completed", "model": "gpt-6-astra", "service_tier": tier,
+        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi."}]}],
+        "usage": {"input_tokens": 1_000, "output_tokens": 100, "input_tokens_details": details},
+    }  # fmt: skip
+
+
+def chat(tier: str) -> dict[str, Any]:
+    return {
+        "model": "gpt-5.5", "service_tier": tier,
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Hi."}}],
+        "usage": {"prompt_tokens": 1_000, "completion_tokens": 100},
+    }  # fmt: skip
+
+
+def gemini(**words: str) -> dict[str, Any]:
+    return {
+        "candidates": [{"content": {"role": "model", "parts": [{"text": "Hi."}]}, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 1_000, "candidatesTokenCount": 100, **words},
+    }
+
+
+def bedrock(**fields: Any) -> dict[str, Any]:
+    return {
+        "output": {"message": {"role": "assistant", "content": [{"text": "Hi."}]}}, "stopReason": "end_turn",
+        "usage": {"inputTokens": 1_000, "outputTokens": 100}, **fields,
+    }  # fmt: skip
+
+
+STANDARD = {"speed": "standard", "service_tier": "standard", "inference_geo": "not_available"}
+ONE_HOUR = {
+    "cache_creation_input_tokens": 500,
+    "cache_creation": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 400},
+}
+CASES = [
+    pytest.param("anthropic", "claude-opus-5", anthropic(**STANDARD), 1_000 * 5 + 100 * 25, False, id="standard"),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(**ONE_HOUR), 1_000 * 5 + 100 * 6.25 + 400 * 10 + 100 * 25, False,
+        id="one-hour writes",
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(iterations=[{"type": "message", "input_tokens": 2}]),
+        1_000 * 5 + 100 * 25, False, id="the last iteration only, as Claude Code sums them up",
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(speed="fast"), 2 * (1_000 * 5 + 100 * 25), False, id="fast, stand-in"
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-4-6", anthropic(speed="fast"), 6 * (1_000 * 5 + 100 * 25), False,
+        id="fast at six times, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-sonnet-5", anthropic(speed="fast"), 1_000 * 2 + 100 * 10, True,
+        id="fast of a model without a known factor, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(speed="fast", inference_geo="us", **ONE_HOUR),
+        2 * 1.1 * (1_000 * 5 + 100 * 6.25 + 400 * 10 + 100 * 25), False, id="fast in one region, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(inference_geo="us"), 1.1 * (1_000 * 5 + 100 * 25), False,
+        id="a region, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(inference_geo="mars"), 1_000 * 5 + 100 * 25, True,
+        id="an unknown region, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(service_tier="batch"), 0.5 * (1_000 * 5 + 100 * 25), False,
+        id="batch, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(iterations=[COMPACTION, {"type": "message"}]),
+        1_000 * 5 + 100 * 25 + 180_000 * 5 + 3_500 * 25, False, id="a compaction, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-sonnet-5", anthropic(iterations=[{"type": "message"}, ADVISOR, {"type": "message"}]),
+        1_000 * 2 + 100 * 10 + 5_000 * 5 + 700 * 25, False, id="an advisor, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(iterations=[{"type": "message"}, {"type": "dream"}]),
+        1_000 * 5 + 100 * 25, True, id="an iteration of an unknown type, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-fable-5",
+        anthropic(input_tokens=412, output_tokens=264, iterations=[DECLINED_AT_ONCE, SERVED]),
+        412 * 5 + 264 * 25, False, id="a fallback after a refusal without output, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-fable-5", anthropic(input_tokens=412, output_tokens=264, iterations=[DECLINED, SERVED]),
+        412 * 5 + 264 * 25 + 408 * 10 + 30 * 50, False, id="a fallback after a part of an answer, stand-in",
+    ),
+    pytest.param("openai_responses", "gpt-6-astra", responses(None), 1_000 * 10 + 100 * 50, False, id="no tier"),
+    pytest.param("openai_responses", "gpt-6-astra", responses("default"), 1_000 * 10 + 100 * 50, False, id="default"),
+    pytest.param(
+        "openai_responses", "gpt-6-astra", responses("flex"), 0.5 * (1_000 * 10 + 100 * 50), False, id="flex, stand-in"
+    ),
+    pytest.param(
+        "openai_responses", "gpt-6-astra", responses("priority"), 2 * (1_000 * 10 + 100 * 50), False,
+        id="priority, stand-in",
+    ),
+    pytest.param(
+        "openai_responses", "gpt-6-astra", responses("fast"), 2 * (1_000 * 10 + 100 * 50), False,
+        id="fast is priority, stand-in",
+    ),
+    pytest.param(
+        "openai_responses", "gpt-6-astra", responses("ultrafast"), 6 * (1_000 * 10 + 100 * 50), False,
+        id="ultrafast, stand-in",
+    ),
+    pytest.param(
+        "openai_responses", "gpt-5.6-sol", responses("ultrafast"), 1_000 * 4 + 100 * 20, True,
+        id="ultrafast of a model without a known factor, stand-in",
+    ),
+    pytest.param(
+        "openai_responses", "gpt-6.1-terra",
+        responses("priority", cache_write_tokens=600, cache_write_tokens_details={"ttl_12h_tokens": 400}),
+        2 * (400 * 1 + 200 * 1.25 + 400 * 2.5 + 100 * 5), False, id="twelve-hour writes, stand-in",
+    ),
+    pytest.param(
+        "openai_responses", "gpt-6-astra",
+        responses(None, cache_write_tokens=600, cache_write_tokens_details={"ttl_12h_tokens": 400}),
+        400 * 10 + 600 * 12.5 + 100 * 50, True, id="twelve-hour writes of unknown price, stand-in",
+    ),
+    pytest.param("openai_chat", "gpt-5.5", chat("priority"), 2.5 * (1_000 * 5 + 100 * 30), False, id="chat, stand-in"),
+    pytest.param(
+        "gemini", "gemini-3.1-pro", gemini(serviceTier="flex"), 0.5 * (1_000 * 2 + 100 * 12), False,
+        id="Gemini flex, stand-in",
+    ),
+    pytest.param(
+        "gemini", "gemini-3.1-pro", gemini(trafficType="ON_DEMAND_PRIORITY"), 1.75 * (1_000 * 2 + 100 * 12), True,
+        id="Gemini priority, at least, stand-in",
+    ),
+    pytest.param(
+        "gemini", "gemini-3.1-pro", gemini(trafficType="ON_DEMAND"), 1_000 * 2 + 100 * 12, False, id="Gemini on demand"
+    ),
+    pytest.param(
+        "bedrock", "global.anthropic.claude-opus-5", bedrock(serviceTier={"type": "default"}), 1_000 * 5 + 100 * 25,
+        False, id="Bedrock",
+    ),
+    pytest.param(
+        "bedrock", "us.anthropic.claude-opus-5", bedrock(), 1.1 * (1_000 * 5 + 100 * 25), False,
+        id="an inference profile of a region",
+    ),
+    pytest.param(
+        "bedrock", "global.anthropic.claude-opus-5", bedrock(serviceTier={"type": "priority"}), 1_000 * 5 + 100 * 25,
+        True, id="Bedrock priority, stand-in",
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("format", "requested", "reply", "expected", "is_lower_bound"), CASES)
+def test_a_reply_costs_what_the_provider_bills(
+    format: str, requested: str, reply: dict[str, Any], expected: float, is_lower_bound: bool
+) -> None:
+    """A cost that ignores a tier, a region or a further call can be wrong by several times."""
+    usage = formatter(format).decode_reply(reply).usage
+    assert usage is not None
+    found = bill(model(requested), usage)
+    assert found is not None
+    assert found.dollars == pytest.approx(expected / M)
+    assert found.is_lower_bound == is_lower_bound
+
+
+@pytest.mark.parametrize(
+    ("format", "requested", "reply"),
+    [
+        ("anthropic", "claude-opus-5", anthropic(service_tier="priority")),
+        ("openai_responses", "gpt-6-astra", responses("scale")),
+        ("gemini", "gemini-3.1-pro", gemini(trafficType="PROVISIONED_THROUGHPUT")),
+        ("bedrock", "global.anthropic.claude-opus-5", bedrock(serviceTier={"type": "flex"})),
+        ("anthropic", "claude-fable-5", anthropic(iterations=[{**SERVED, "model": "a-model-of-tomorrow"}])),
+    ],
+)
+def test_a_price_that_can_be_lower_than_the_list_price_is_unknown(
+    format: str, requested: str, reply: dict[str, Any]
+) -> None:
+    """Prepaid capacity and unpublished discounts have no lower bound, so the list price would be wrong. Stand-ins."""
+    usage = formatter(format).decode_reply(reply).usage
+    assert usage is not None
+    assert bill(model(requested), usage) is None
+
+
+# ── streams ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def events_of(format: str, reply: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a stream with the same figures. Anthropic reports the words at its start, the counts at its end."""
+    match format:
+        case "anthropic":
+            first = {name: each for name, each in reply["usage"].items() if name != "iterations"}
+            message = {**reply, "content": [], "stop_reason": None, "usage": {**first, "output_tokens": 1}}
+            yield {"type": "message_start", "message": message}
+            yield {"type": "content_block_start", "index": 0, "content_block": reply["content"][0]}
+            yield {"type": "content_block_stop", "index": 0}
+            counts = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "iterations")
+            last = {name: reply["usage"][name] for name in counts if name in reply["usage"]}
+            yield {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last}
+            yield {"type": "message_stop"}
+        case "openai_responses":
+            early = {**reply, "status": "in_progress", "output": [], "usage": None, "service_tier": "auto"}
+            yield {"type": "response.created", "response": early}
+            yield {"type": "response.completed", "response": reply}
+        case "openai_chat":
+            head = {name: reply[name] for name in ("model", "service_tier")}
+            delta = {"index": 0, "delta": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}
+            yield {**head, "choices": [delta]}
+            yield {**head, "choices": [], "usage": reply["usage"]}
+        case "gemini":
+            yield {"candidates": [{"content": reply["candidates"][0]["content"]}]}
+            yield reply
+        case _:
+            yield {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "Hi."}}}
+            yield {"messageStop": {"stopReason": "end_turn"}}
+            yield {"metadata": {name: each for name, each in reply.items() if name not in ("output", "stopReason")}}
+
+
+@pytest.mark.parametrize(("format", "requested", "reply", "expected", "is_lower_bound"), CASES)
+def test_a_streamed_reply_has_the_same_usage(
+    format: str, requested: str, reply: dict[str, Any], expected: float, is_lower_bound: bool
+) -> None:
+    """Most replies are streamed, so a field that only whole replies keep would hardly ever be counted."""
+    whole = formatter(format).decode_reply(reply).usage
+    assert formatter(format).decode_stream(list(events_of(format, reply))).usage == whole
+
+
+# ── stored usage ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_usage_is_stored_whole_and_old_rows_stay_readable() -> None:
+    """Costs are computed from stored usage, also from that of earlier versions."""
+    usage = cc.Usage(
+        input=9, tier="flex", speed="fast", region="us", model="claude-opus-5", input_differs=True,
+        calls=(BilledCall(kind="compaction", input=3, output=1, cache_write_long=2),),
+    )  # fmt: skip
+    message = cc.Message(role="assistant", usage=usage)
+    assert decode_message(encode_message(message)).usage == usage
+    assert msgspec.json.decode(b'{"input":9,"cache_read":2}', type=cc.Usage) == cc.Usage(input=9, cache_read=2)
+    assert msgspec.json.encode(cc.Usage(input=9)) == b'{"input":9}'
+
+
+@pytest.mark.parametrize("strange", [None, "x", 5, [None, "x", {"type": 5}], {"type": "message"}])
+def test_strange_iterations_do_not_stop_a_reply(strange: Any) -> None:
+    """A reply that cannot be decoded would lose the answer."""
+    usage = formatter("anthropic").decode_reply(anthropic(iterations=strange, speed=5, inference_geo=[])).usage
+    assert usage is not None
+    assert (usage.input, usage.output, usage.speed, usage.region) == (1_000, 100, "", "")
+
+
+def test_a_sum_of_different_tiers_is_no_tier() -> None:
+    """A sum has one price only if all of its calls have it."""
+    fast, slow = cc.Usage(input=5, speed="fast"), cc.Usage(input=7)
+    call = BilledCall(kind="compaction", input=2, output=1)
+    assert add_usage(cc.Usage(), fast) == fast
+    assert add_usage(fast, slow).speed == "mixed"
+    both = add_usage(cc.Usage(input=1, calls=(call,)), cc.Usage(input=1, calls=(call,)))
+    assert both.calls == (BilledCall(kind="compaction", input=4, output=2),)
+
+
+def test_each_row_of_the_table_has_a_source_and_names_models_that_exist() -> None:
+    """A factor without a source cannot be checked, and a misspelled model would never match."""
+    table, models, vendors = load_table(), set(list_models()), set(list_vendors())
+    for row in table.factor:
+        assert row.source
+        assert date(2026, 1, 1) <= row.date
+        assert set(row.models) <= models, row
+        assert set(row.vendors) <= vendors, row
+    for name in table.name:
+        assert name.source
+        assert set(name.models) <= models
+
+
+# ── what is shown ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def record(store: cc.Store, *replies: dict[str, Any], requested: str = "claude-opus-5") -> None:
+    for number, reply in enumerate(replies):
+        messages = [{"role": "user", "content": f"Question {each}"} for each in range(number + 1)]
+        body = {"model": requested, "max_tokens": 500, "messages": messages[-1:]}
+        time = 1_790_000_000_000 + number * 20_000
+        cc.observe(store, request=body, reply=reply, format="anthropic", conversation="c", time=time, ended=time + 900)
+
+
+def test_costs_by_cause_add_up_to_what_is_billed() -> None:
+    """The calls that a provider makes beside the answer have a line of their own."""
+    with cc.open_store("memory:") as store:
+        record(store, anthropic(speed="fast", iterations=[COMPACTION, {"type": "message"}]))
+        costs = conversation_costs(store, "c")
+        expected = 2 * (1_000 * 5 + 100 * 25 + 180_000 * 5 + 3_500 * 25) / M
+        assert costs.cost == pytest.approx(expected)
+        assert sum([each.cost or 0.0 for each in costs.lines]) == pytest.approx(expected)
+        (line,) = [each for each in costs.lines if each.kind == "answer_calls"]
+        assert line.name == "compaction"
+        assert line.cost == pytest.approx(2 * (180_000 * 5 + 3_500 * 25) / M)
+        assert compute_total_cost(store, "c") == Bill(pytest.approx(expected), False)
+
+
+def test_an_unknown_factor_makes_each_sum_a_lower_bound() -> None:
+    """A sum that hides an unknown part reads like a bill."""
+    with cc.open_store("memory:") as store:
+        record(store, anthropic(), anthropic(inference_geo="mars"))
+        assert [each.cost_is_lower_bound for each in load_timeline(store, "c")] == [False, True]
+        total = compute_total_cost(store, "c")
+        assert total is not None
+        assert total.is_lower_bound
+        assert conversation_costs(store, "c").cost_is_lower_bound
+
+
+def test_a_tier_that_doubled_the_price_is_a_finding() -> None:
+    """A default of a project can double a bill without a change in any request."""
+    with cc.open_store("memory:") as store:
+        record(store, anthropic(), anthropic(speed="fast"), anthropic(inference_geo="us"))
+        (found,) = [each for each in cc.findings(store, "c") if each.cause == "costly_tier"]
+        assert found.code == "WIN006"
+        assert found.cost == pytest.approx((1_000 * 5 + 100 * 25) / M)
+        assert found.tokens == 1_100
+        assert found.title == "1 request was billed at 2 times the list price: speed fast"
+        assert [each.request for each in found.evidence] == [2]
+
+
+def test_a_request_that_the_provider_compacted_is_no_sample_of_a_count() -> None:
+    """Its figure is that of a smaller input: a factor learned from it would halve the counts of all later requests."""
+    opus = cc.provider("anthropic:claude-opus-5")
+    factors: list[float] = []
+    for more in ({}, {"iterations": [COMPACTION, {"type": "message"}]}):
+        with cc.open_store("memory:") as store:
+            compiler = cc.MessageCompiler(store, opus)
+            store.append("c", cc.user("A long question about many words. " * 400))
+            compiled = compiler.compile("c")
+            compiler.commit(compiled, anthropic(input_tokens=1_400, **more))
+            factors.append(compiler.loader.factor)
+            (request,) = load_timeline(store, "c")
+            assert request.record.is_input_measured == (not more)
+    assert factors[0] < 1
+    assert factors[1] == 1
