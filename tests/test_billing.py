@@ -13,12 +13,14 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import conversation_costs
+from contextc.events import TurnFinish, UsageReport
 from contextc.executor.turn_store import add_usage
 from contextc.formats import formatter
 from contextc.inspection.request_timeline import compute_total_cost, load_timeline
 from contextc.messages import BilledCall, decode_message, encode_message
 from contextc.models import Bill, bill, list_models, list_vendors, model
 from contextc.models.billing_table import load_table
+from tests.executor.scripted_provider import Scripted, run_turn
 
 M = 1_000_000
 COMPACTION = {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_500}
@@ -370,3 +372,17 @@ def test_a_request_that_the_provider_compacted_is_no_sample_of_a_count() -> None
             assert request.record.is_input_measured == (not more)
     assert factors[0] < 1
     assert factors[1] == 1
+
+
+def test_a_turn_knows_that_its_cost_is_a_lower_bound() -> None:
+    """A program that adds up the costs of turns has only their results and events."""
+    region = list(events_of("anthropic", anthropic(inference_geo="mars")))
+    with cc.open_store("memory:") as store:
+        executor = cc.AgentExecutor(store, "anthropic:claude-opus-5", endpoint=Scripted(region))
+        events = run_turn(executor, "hi", "demo")
+        expected = pytest.approx((1_000 * 5 + 100 * 25) / M)
+        ends = [each for each in events if isinstance(each, TurnFinish | UsageReport)]
+        assert [(each.cost, each.cost_is_lower_bound) for each in ends] == [(expected, True)] * 2
+        (turn,) = store.turns("demo")
+        assert (turn.cost, turn.cost_is_lower_bound) == (expected, True)
+        assert compute_total_cost(store, "demo") == Bill(expected, True)

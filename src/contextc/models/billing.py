@@ -50,7 +50,7 @@ def bill(model: Model, usage: Usage) -> Bill | None:
 
 
 class Surcharge(NamedTuple):
-    """The amount beyond list prices, because of the tier, the speed and the region: `words`, with the product `factor`."""
+    """The amount beyond list prices. `words` are the tier, the speed and the region, and `factor` is their product."""
 
     words: str
     factor: float
