@@ -89,7 +89,7 @@ def import_both(python: str, framework: Framework) -> None:
 
 def check_types(name: str, python: str, report: Report) -> None:
     """Check the types of an adapter. The project's own check leaves it out, because it needs the framework."""
-    found = [path for path in (ADAPTERS / f"{name}.py", ADAPTERS / name) if path.exists()]
+    found = sorted(ADAPTERS.glob(f"{name}*"))
     settings = {
         "extends": str(ROOT / "pyproject.toml"),
         "include": [str(path) for path in found],

@@ -11,6 +11,7 @@ from langchain.agents.structured_output import ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage, RemoveMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.config import get_config
+from langgraph.graph import START, MessagesState, StateGraph
 from openai import InternalServerError
 from pydantic import BaseModel
 
@@ -22,7 +23,8 @@ from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.faults import listed, overloaded
 from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.scripts import Scripted
-from tests.frameworks.langchain.scripted_agents import MODELS, essence, make_agent, reading
+from tests.frameworks.langchain.scripted_agents import make_agent
+from tests.frameworks.langgraph.scripted_models import MODELS, essence, reading
 
 LOOP = asyncio.Runner()
 """One event loop for all tests: LangChain keeps the HTTP clients of a process."""
@@ -128,6 +130,19 @@ def test_a_named_conversation_is_used_for_all_runs() -> None:
         agent.invoke({"messages": [*first, HumanMessage("And the pump?")]})
         assert [each.name for each in store.conversations()] == ["valves"]
         assert len(store.load("valves")) == 12
+
+
+def test_an_agent_that_is_a_node_of_a_graph_continues_its_conversation() -> None:
+    """Its namespace is new in each run: a conversation of its own would store the whole history again."""
+    with cc.open_store("memory:") as store, FakeVendors(Scripted(["One.", "Two."])) as fake:
+        graph: Any = StateGraph(MessagesState)
+        graph.add_node("agent", make_agent(MODELS["openai_chat"](fake), middleware=[ContextcMiddleware(store)]))
+        graph.add_edge(START, "agent")
+        graph = graph.compile(checkpointer=InMemorySaver())
+        ask(graph, "first", "nested", "invoke")
+        ask(graph, "second", "nested", "ainvoke")
+        assert [each.name for each in store.conversations()] == ["nested"]
+        assert [message.text for message in store.load("nested")] == ["first", "One.", "second", "Two."]
 
 
 def test_a_rewritten_history_becomes_a_branch() -> None:

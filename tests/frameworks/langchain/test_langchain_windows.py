@@ -12,7 +12,8 @@ import contextc as cc
 from contextc.adapters.langchain import ContextcMiddleware
 from tests.conftest import often
 from tests.fake_vendors.fake import FakeVendors
-from tests.frameworks.langchain.scripted_agents import MODELS, make_agent, reading
+from tests.frameworks.langchain.scripted_agents import make_agent
+from tests.frameworks.langgraph.scripted_models import MODELS, reading
 from tests.frameworks.random_histories import CallIds, check_windows, make_history
 from tests.frameworks.shared_conversation import CONVERSATION, Ask, check_writers
 

@@ -1,0 +1,1 @@
+"""Graphs that are built by hand, with and without fitted models."""
