@@ -34,6 +34,11 @@ FRAMEWORKS = {
         module="langchain.agents",
         extras=("openai", "anthropic"),
     ),
+    "langgraph": Framework(
+        packages=("langgraph", "langchain-openai", "langchain-anthropic"),
+        module="langgraph.graph",
+        extras=("openai", "anthropic"),
+    ),
     "litellm": Framework(packages=("litellm", "mcp"), module="litellm", extras=("openai", "anthropic")),
     "strands": Framework(
         packages=("strands-agents[anthropic,gemini,openai]",),
