@@ -1,4 +1,4 @@
-"""A graph that is built by hand, whose conversations are in a contextc store, and whose requests fit 16,000 tokens.
+"""A graph with a node of its own, whose conversations are in a contextc store, and whose requests fit 16,000 tokens.
 
     pip install contextc langgraph langchain-openai
     OPENAI_API_KEY=… python langgraph_agent.py "What is in README.md?"

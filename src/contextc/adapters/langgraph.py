@@ -1,4 +1,4 @@
-"""LangGraph: a chat model whose calls are recorded and fitted into the window, for graphs that are built by hand.
+"""LangGraph: a chat model whose calls are recorded and fitted into the window, for graphs with nodes of your own.
 
     from contextc.adapters.langgraph import fit
 

@@ -1,1 +1,1 @@
-"""Graphs that are built by hand, with and without fitted models."""
+"""Graphs with nodes of their own, with and without fitted models."""

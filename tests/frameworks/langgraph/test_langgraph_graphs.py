@@ -1,4 +1,4 @@
-"""Graphs that are built by hand give the same answers with a fitted model, and their history is recorded once."""
+"""Graphs with nodes of their own give the same answers with a fitted model, and their history is recorded once."""
 
 import asyncio
 from collections.abc import Callable, Sequence
