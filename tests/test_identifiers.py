@@ -51,6 +51,7 @@ OTHER_THINGS = {
 }
 """Attributes of the agents of frameworks, a module, files, and an event of Codex."""
 FOREIGN = {*WORD.findall("""
+    configurable_fields create_agent with_fallbacks with_retry with_structured_output
     AdvancedSQLiteSession AnthropicPromptCachingMiddleware CLAUDE_CODE_RESUME_PROMPT CacheConfig City
     ContextCacheConfig ContextEditingMiddleware ContextFilterPlugin DeltaChannel HttpAgent HttpOnly
     MultiModalContent OpenAIResponsesCompactionSession ProcessHistory RetryInfo RunAgentInput SQLAlchemySession
