@@ -37,7 +37,7 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.store.counted_postgres import CountedPostgres, Traffic, open_counted
+from tests.store.counted_postgres import Traffic, counter_of, open_counted
 
 import contextc as cc
 from fleet_agents import Timetable
@@ -138,16 +138,16 @@ def count_traffic(server: str, steps: int) -> Traffic:
     with new_schema(server) as address:
         turns = Turns(lambda: open_counted(address))
         try:
-            store = cast(CountedPostgres, turns.store)
+            counter = counter_of(turns.store)
             for _ in range(WARM):
                 turns.prepare(steps)
                 turns.run()
             found: list[Traffic] = []
             for _ in range(5):
                 turns.prepare(steps)
-                store.reset_traffic()
+                counter.reset_traffic()
                 turns.run()
-                found.append(store.traffic())
+                found.append(counter.traffic())
             return min(found)
         finally:
             turns.close()
@@ -459,17 +459,17 @@ def print_statements(server: str, steps: int) -> None:
     """Print what a turn sends, one line per statement, with an empty line after each round trip."""
     with new_schema(server) as address:
         turns = Turns(lambda: open_counted(address + "&prepare=1000000"))  # so that every statement has its text
-        store = cast(CountedPostgres, turns.store)
+        counter = counter_of(turns.store)
         for _ in range(2):
             turns.prepare(steps)
-            store.reset_traffic()
+            counter.reset_traffic()
             turns.run()
-        for way, _, kind, rest in store.messages():
+        for way, _, kind, rest in counter.messages():
             if way == "F" and kind in ("Query", "Parse"):
                 print("  ", rest[:400])
             elif way == "F" and kind == "Sync":
                 print()
-        print(store.traffic())
+        print(counter.traffic())
         turns.close()
 
 

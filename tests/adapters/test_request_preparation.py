@@ -19,6 +19,7 @@ from contextc.compiler.history import HISTORY_TOOLS
 from contextc.errors import ContextOverflow, InvalidSetting
 from contextc.messages import Message
 from contextc.store.message_matching import align_histories
+from contextc.store.store import engine_of
 
 MODEL = "openai:gpt-5.4"
 
@@ -182,7 +183,7 @@ def test_the_number_of_branches_does_not_slow_a_request_down() -> None:
     """Guarantee 21.3: a framework that always keeps the first message makes a branch with each request."""
     memory: Any
     with cc.open_store("memory:") as store:
-        preparer, memory = RequestPreparer(store, "c", MODEL), store
+        preparer, memory = RequestPreparer(store, "c", MODEL), engine_of(store)
         counts: list[int] = []
         for turn in range(24):
             rows: list[str] = []

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.compiler.ledger import get_channel_cache
-from contextc.store.sqlite import MemoryStore
+from contextc.store.sqlite import MemoryEngine
+from contextc.store.store import open_with
 from contextc.store.transaction_engine import Result, Transaction
 
 READ = cc.Tool(name="read", description="Reads a file.", parameters={"type": "object", "properties": {}})
@@ -40,7 +41,7 @@ def test_rows_of_one_format_are_not_sent_in_another() -> None:
     assert cc.lint(compiled.params, format="openai_chat") == []
 
 
-class LastMoment(MemoryStore):
+class LastMoment(MemoryEngine):
     """A store whose disk is full just when a transaction would have been committed."""
 
     full = False
@@ -57,8 +58,8 @@ class LastMoment(MemoryStore):
 
 def test_a_commit_that_fails_leaves_the_next_request_as_it_was() -> None:
     """Guarantee 9.7: nothing of it stays, in memory neither."""
-    store = LastMoment()
-    store.initialize()
+    moment = LastMoment()
+    store = open_with(moment)
     compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-opus-5-5"))
     store.append("demo", cc.user("hi"))
     step(compiler, cc.assistant(tool_calls=[call("c1")]))
@@ -66,10 +67,10 @@ def test_a_commit_that_fails_leaves_the_next_request_as_it_was() -> None:
     compiled = compiler.compile("demo")
     body = compiled.body
     compiler.begin(compiled)
-    store.full = True
+    moment.full = True
     with pytest.raises(cc.errors.StoreFull):
         compiler.commit(compiled, cc.assistant(tool_calls=[call("c2")]))
-    store.full = False
+    moment.full = False
     assert compiler.compile("demo").body == body
     get_channel_cache(store).clear()
     assert compiler.compile("demo").body == body

@@ -26,6 +26,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.errors import FailureKind, ProviderFailed
 from contextc.events import AnyEvent
 from contextc.providers.client import Endpoint, ProviderCall
+from contextc.store.store import leases_of
 
 FIRST_WORD = 3
 """The number of events up to the first word of a reply."""
@@ -207,7 +208,8 @@ def rebuilt(executor: cc.AgentExecutor, conversation: str, requests: int) -> lis
 
 def taken_over(store: cc.Store) -> None:
     """End the turns that run, as another process does that finds their leases late."""
-    for lease in list(store._renewals):  # pyright: ignore[reportPrivateUsage]
-        store._stop_renewing(lease)  # pyright: ignore[reportPrivateUsage]
+    leases = leases_of(store)
+    for lease in list(leases._renewals):  # pyright: ignore[reportPrivateUsage]
+        leases.stop_renewing(lease)
     store.write(lambda tx: tx.run("UPDATE main.lease SET expires = 0 WHERE holder <> ''"))
     assert store.recover()

@@ -11,6 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.events import CompactionFinished
+from contextc.store.store import leases_of
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, run_turn, says
 
 
@@ -41,7 +42,7 @@ def gives(value: object) -> Callable[..., Any]:
 
 def is_free(store: cc.Store) -> bool:
     """Whether another turn can begin at once, and nothing is renewed for one that is over."""
-    assert not store._renewals  # pyright: ignore[reportPrivateUsage]
+    assert not leases_of(store)._renewals  # pyright: ignore[reportPrivateUsage]
     assert store.turns("demo")[-1].state == "finished"
     executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("well")), triggers=())
     return kinds(run_turn(executor, "and now?"))[-1] == "turn-finish"
@@ -162,10 +163,10 @@ def test_the_lease_of_a_turn_without_an_event_loop_is_not_renewed(store: cc.Stor
         return turn
 
     turn = loop.run_until_complete(main())
-    assert len(store._renewals) == 1  # pyright: ignore[reportPrivateUsage]
+    assert len(leases_of(store)._renewals) == 1  # pyright: ignore[reportPrivateUsage]
     with suppress(RuntimeError):  # the generators inside cannot be closed without a loop
         turn._task.get_coro().close()
-    assert not store._renewals  # pyright: ignore[reportPrivateUsage]
+    assert not leases_of(store)._renewals  # pyright: ignore[reportPrivateUsage]
     turn._task._log_destroy_pending = False
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()

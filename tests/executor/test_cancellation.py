@@ -10,6 +10,7 @@ import pytest
 import contextc as cc
 from contextc.errors import ContextcError, StoreFull
 from contextc.events import TextDelta, TurnFinish, TurnInterrupted
+from contextc.store.store import leases_of
 from tests.executor.scripted_provider import FIRST_WORD, SONNET, Scripted, add, call, kinds, run_turn, says
 from tests.full_disk_sqlite import full_disk
 
@@ -80,7 +81,7 @@ def test_a_waiting_turn_can_be_cancelled(store: cc.Store) -> None:
     async def cancels() -> cc.TurnResult:
         with store.lease("demo"):
             turn = executor.start("demo", "me too", wait=60)
-            while not len(store.lease_queue):
+            while not len(leases_of(store).queue):
                 await asyncio.sleep(0.001)
             turn.cancel()
             async with asyncio.timeout(60):

@@ -18,7 +18,8 @@ import contextc as cc
 from contextc._json import decode
 from contextc.doctor import scan_store
 from contextc.events import CompactionFinished
-from contextc.store.sqlite import SQLiteStore
+from contextc.store.sqlite import SQLiteEngine
+from contextc.store.store import open_with
 from contextc.store.transaction_engine import Transaction
 from tests.executor.scripted_provider import played, run_turn
 from tests.executor.test_background_summary import SUMMARY, Writer, agent
@@ -56,7 +57,7 @@ def check_compactions(store: cc.Store, executor: cc.AgentExecutor) -> Counter[in
 # ── kill -9 ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class DeadlyStore(SQLiteStore):
+class DeadlyStore(SQLiteEngine):
     """A store that ends its process in its write number `last`, before or after the commit. It counts the writes."""
 
     writes, last = 0, -1
@@ -84,9 +85,9 @@ def sum_up(messages: Sequence[cc.Message], previous: str | None) -> str:
 
 def writes_until_killed(path: Path, way: Way, last: int, moment: Literal["before", "after"]) -> int:
     """Compact a conversation whose window is almost full, in a store that ends the process. Return its writes."""
-    store = DeadlyStore(str(path))
-    store.initialize()
-    store.writes, store.last, store.moment = 0, last, moment
+    deadly = DeadlyStore(str(path))
+    store = open_with(deadly)
+    deadly.writes, deadly.last, deadly.moment = 0, last, moment
 
     async def run() -> None:
         executor = agent(store, Writer(9), 0.75 if way == "in the background" else None)
@@ -100,7 +101,7 @@ def writes_until_killed(path: Path, way: Way, last: int, moment: Literal["before
 
     asyncio.run(run())
     store.close()
-    return store.writes
+    return deadly.writes
 
 
 @pytest.mark.thorough

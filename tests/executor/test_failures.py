@@ -12,7 +12,8 @@ from contextc.errors import InvalidMessage, ProviderFailed
 from contextc.events import AnyEvent, ToolProgress, ToolStart, TurnFinish
 from contextc.executor.turn_store import CANCELLED_REASON, INTERRUPTED_RESULT
 from contextc.messages import Media, Message, Text
-from contextc.store.postgres import PostgresStore, StoreConnection
+from contextc.store.postgres import PostgresEngine, StoreConnection
+from contextc.store.store import open_with
 from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 from contextc.tools import ToolContext, tool
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, fails, kinds, run_turn, says, taken_over
@@ -234,7 +235,7 @@ def test_a_session_that_the_provider_has_lost_is_replaced(store: cc.Store) -> No
     assert sent == [(None, 1), ("resp_1", 1), (None, 3), ("resp_3", 1)]
 
 
-class Losing(PostgresStore):
+class Losing(PostgresEngine):
     """Commits the beginning of a request, and loses the answer."""
 
     lost = 0
@@ -257,11 +258,11 @@ class Losing(PostgresStore):
 
 def test_a_step_whose_beginning_was_stored_without_an_answer_is_there_once(postgres_address: str) -> None:
     """Guarantee 3.3: the connection breaks after the server has committed; the transaction is run again."""
-    store = Losing(postgres_address)
-    store.initialize()
+    losing = Losing(postgres_address)
+    store = open_with(losing)
     scripted = Scripted(says(call(1)), says("done"))
     events: list[AnyEvent] = run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted, triggers=()))
-    assert store.lost == 2
+    assert losing.lost == 2
     assert kinds(events).count("step-start") == kinds(store.events("demo")).count("step-start") == 2
     assert [(step.index, step.state) for step in store.steps("demo")] == [(1, "finished"), (2, "finished")]
     store.close()

@@ -17,6 +17,7 @@ from contextc.errors import InvalidSetting, ProviderFailed, TurnWaits
 from contextc.events import StepStart, TurnStart
 from contextc.executor import AgentResult, Suspend
 from contextc.formats.base import Request
+from contextc.store.store import open_with
 from contextc.testing import FakeModel
 from contextc.worker import TurnWorker, WorkerOptions
 from tests.conftest import often
@@ -287,12 +288,12 @@ def test_calls_of_the_first_agent_that_wait_are_run_by_it(tmp_path: Path) -> Non
 
 
 def run_until_killed(path: Path, file: Path, last: int, moment: Literal["before", "after"]) -> int:
-    store = DeadlyStore(str(path))
-    store.initialize()
-    store.writes, store.last, store.moment = 0, last, moment
+    deadly = DeadlyStore(str(path))
+    store = open_with(deadly)
+    deadly.writes, deadly.last, deadly.moment = 0, last, moment
     make_triage(store, file).run_sync("money back", conversation="demo")
     store.close()
-    return store.writes
+    return deadly.writes
 
 
 def in_process(path: Path, file: Path, last: int, moment: Literal["before", "after"]) -> int | None:

@@ -18,8 +18,9 @@ from contextc.events import ApprovalRequest, ToolStart
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn_store import GivenInput, TurnStore
 from contextc.store.leases import RESULT_PROCESS_ENDED
-from contextc.store.postgres import PostgresStore, StoreConnection
-from contextc.store.sqlite import SQLiteStore
+from contextc.store.postgres import PostgresEngine, StoreConnection
+from contextc.store.sqlite import SQLiteEngine
+from contextc.store.store import leases_of, open_with
 from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.tools import FunctionTool
@@ -291,7 +292,7 @@ def test_turns_that_wait_for_one_conversation_run_in_the_order_they_were_started
         executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: says("Yes.")), triggers=())
         first = store.acquire("demo")
         waiting = [executor.start("demo", f"question {number}", wait=60) for number in range(6)]
-        while len(store.lease_queue) < len(waiting):
+        while len(leases_of(store).queue) < len(waiting):
             await asyncio.sleep(0)
         store.release(first)
         for turn in waiting:
@@ -309,7 +310,7 @@ class Undone(Exception):
     """A try that leaves no trace in the store."""
 
 
-class Hesitant(SQLiteStore):
+class Hesitant(SQLiteEngine):
     """Runs every transaction that writes twice, the first time for nothing; or once for nothing, and then refuses."""
 
     refuses = False
@@ -329,34 +330,34 @@ class Hesitant(SQLiteStore):
 
 @pytest.fixture
 def hesitant(tmp_path: Path) -> Hesitant:
-    store = Hesitant(str(tmp_path / "chat.db"))
-    store.initialize()
-    return store
+    return Hesitant(str(tmp_path / "chat.db"))
 
 
 def test_a_turn_is_the_same_where_every_transaction_is_run_twice(hesitant: Hesitant) -> None:
     """A watcher gets the stored events, each once."""
-    told = run_turn(agent(hesitant, pay_with([]), [PAYS, says("Done.")], approve=yes))
-    assert told == hesitant.events("demo")
+    store = open_with(hesitant)
+    told = run_turn(agent(store, pay_with([]), [PAYS, says("Done.")], approve=yes))
+    assert told == store.events("demo")
     assert [event.number for event in told] == [*range(1, len(told) + 1)]
-    assert [step.index for step in hesitant.steps("demo")] == [1, 2]
-    assert results(hesitant) == [("c1", "looked"), ("c2", "paid")]
-    assert not hesitant.holds_lease("demo", "assistant", 1)
-    hesitant.close()
+    assert [step.index for step in store.steps("demo")] == [1, 2]
+    assert results(store) == [("c1", "looked"), ("c2", "paid")]
+    assert not leases_of(store).holds_lease("demo", "assistant", 1)
+    store.close()
 
 
 def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -> None:
     """A transaction may be run again, or fail after a try: only what is committed counts."""
-    run_turn(cc.AgentExecutor(hesitant, SONNET, endpoint=Scripted(says("Hi.")), triggers=()))
-    lease = hesitant.acquire("demo")
-    record = TurnStore(hesitant, "demo", "assistant", lease)
+    store = open_with(hesitant)
+    run_turn(cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")), triggers=()))
+    lease = store.acquire("demo")
+    record = TurnStore(store, "demo", "assistant", lease)
     hesitant.refuses = True
     with pytest.raises(StoreFull):
         record.open(GivenInput([cc.user("more")]), resume=False)
     assert record.previous_turn is None
     hesitant.refuses = False
     record.open(GivenInput([cc.user("more")]), resume=False)
-    compiler = cc.MessageCompiler(hesitant, SONNET)
+    compiler = cc.MessageCompiler(store, SONNET)
     compiled = compiler.compile("demo")
     also, begun = record.start_step(compiled, 1, {})
     hesitant.refuses = True
@@ -365,17 +366,17 @@ def test_a_try_that_was_undone_changes_nothing_of_the_turn(hesitant: Hesitant) -
     assert record.step is None
     with pytest.raises(StoreFull):
         record.close("stop")
-    assert hesitant.holds_lease("demo", "assistant", lease.number)
+    assert leases_of(store).holds_lease("demo", "assistant", lease.number)
     hesitant.refuses = False
     compiler.begin(compiled, lease=lease, in_transaction=also)
     begun()
-    assert record.step in hesitant.steps("demo")
+    assert record.step in store.steps("demo")
     record.close("stop")
-    assert not hesitant.holds_lease("demo", "assistant", lease.number)
-    hesitant.close()
+    assert not leases_of(store).holds_lease("demo", "assistant", lease.number)
+    store.close()
 
 
-class Cutting(PostgresStore):
+class Cutting(PostgresEngine):
     """A store that loses the connection right after a commit, once, if `cuts` is set."""
 
     cuts = False
@@ -400,12 +401,12 @@ def test_the_end_of_a_turn_is_stored_once_though_the_answer_to_its_commit_is_los
     postgres_address: str, monkeypatch: pytest.MonkeyPatch, follows: bool
 ) -> None:
     """The stored outcome can be read, so the caller gets the end of the turn, and not an unknown outcome."""
-    store, close, ends = Cutting(postgres_address), TurnStore.close, list[str]()
-    store.initialize()
+    cutting, close, ends = Cutting(postgres_address), TurnStore.close, list[str]()
+    store = open_with(cutting)
 
     def cut(self: TurnStore, finish: str, **rest: str) -> bool:
         ends.append(finish)
-        store.cuts = len(ends) == 1
+        cutting.cuts = len(ends) == 1
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(TurnStore, "close", cut)

@@ -11,7 +11,8 @@ import pytest
 import contextc as cc
 from contextc.errors import StoreFull
 from contextc.events import TextDelta, TurnStart
-from contextc.store.sqlite import SQLiteStore
+from contextc.store.sqlite import SQLiteEngine
+from contextc.store.store import open_with
 from contextc.store.transaction_engine import Result, Transaction
 from contextc.tools import ToolContext
 from tests.conftest import some
@@ -21,13 +22,12 @@ WRITES = 12
 FULL = "The disk is full. Nothing was written."
 
 
-class Unwilling(SQLiteStore):
+class Unwilling(SQLiteEngine):
     """A store in a file that refuses some of its writes, which are counted from `count_from_here` on."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
         self.refuse, self._count = range(0), 0
-        self.initialize()
 
     def count_from_here(self, refuse: range) -> None:
         self._count, self.refuse = 0, refuse
@@ -43,8 +43,13 @@ class Unwilling(SQLiteStore):
 
 
 @pytest.fixture
-def unwilling(tmp_path: Path) -> Iterator[Unwilling]:
-    with Unwilling(tmp_path / "full.db") as store:
+def unwilling(tmp_path: Path) -> Unwilling:
+    return Unwilling(tmp_path / "full.db")
+
+
+@pytest.fixture
+def store(unwilling: Unwilling) -> Iterator[cc.Store]:
+    with open_with(unwilling) as store:
         yield store
 
 
@@ -54,35 +59,37 @@ def agent(store: cc.Store) -> cc.AgentExecutor:
 
 
 @pytest.mark.parametrize("number", some(range(3, WRITES), 4))
-def test_published_events_equal_stored_events(unwilling: Unwilling, number: int) -> None:
+def test_published_events_equal_stored_events(store: cc.Store, unwilling: Unwilling, number: int) -> None:
     """Guarantee 12.1: a piece of a reply that could not be journaled is published with its end, and not left out."""
 
     async def run() -> cc.TurnResult:
         unwilling.count_from_here(range(number, number + 1))
-        return await agent(unwilling).start("demo", "count").wait()
+        return await agent(store).start("demo", "count").wait()
 
     result = asyncio.run(run())
     assert isinstance(result.error, StoreFull) or result.finish == "stop"  # there may have been fewer writes
-    told = "".join([event.text for event in unwilling.events("demo") if isinstance(event, TextDelta)])
-    assert told == "".join([message.text for message in unwilling.load("demo") if message.role == "assistant"])
-    assert {turn.state for turn in unwilling.turns("demo")} <= {"finished", "interrupted"}
+    told = "".join([event.text for event in store.events("demo") if isinstance(event, TextDelta)])
+    assert told == "".join([message.text for message in store.load("demo") if message.role == "assistant"])
+    assert {turn.state for turn in store.turns("demo")} <= {"finished", "interrupted"}
 
 
-def test_a_turn_that_could_not_be_stored_reports_it(unwilling: Unwilling) -> None:
+def test_a_turn_that_could_not_be_stored_reports_it(store: cc.Store, unwilling: Unwilling) -> None:
     """Guarantee 15.1: not that there is nothing to do, although its lease cannot be given back either."""
 
     async def begin() -> int:
         unwilling.count_from_here(range(2, 100))
-        return await agent(unwilling).start("demo", "precious words").begun()
+        return await agent(store).start("demo", "precious words").begun()
 
     with pytest.raises(StoreFull):
         asyncio.run(begin())
     unwilling.count_from_here(range(0))
-    assert not unwilling.load("demo")
-    assert not [event for event in unwilling.events("demo") if isinstance(event, TurnStart)]
+    assert not store.load("demo")
+    assert not [event for event in store.events("demo") if isinstance(event, TurnStart)]
 
 
-def test_progress_that_could_not_be_stored_is_logged(unwilling: Unwilling, caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_that_could_not_be_stored_is_logged(
+    store: cc.Store, unwilling: Unwilling, caplog: pytest.LogCaptureFixture
+) -> None:
     """Guarantee 11.2: the tool goes on. An exception that nothing awaits is printed by the event loop, much later."""
     unexpected: list[object] = []
 
@@ -98,11 +105,8 @@ def test_progress_that_could_not_be_stored_is_logged(unwilling: Unwilling, caplo
     async def run() -> cc.TurnResult:
         asyncio.get_running_loop().set_exception_handler(lambda _, context: unexpected.append(context))
         scripted = Scripted(says(call(1, "read")), says("done"))
-        return (
-            await cc.AgentExecutor(unwilling, SONNET, tools=[read], endpoint=scripted, triggers=())
-            .start("demo", "go")
-            .wait()
-        )
+        executor = cc.AgentExecutor(store, SONNET, tools=[read], endpoint=scripted, triggers=())
+        return await executor.start("demo", "go").wait()
 
     assert asyncio.run(run()).finish == "stop"
     gc.collect()

@@ -12,7 +12,8 @@ import pytest
 import contextc as cc
 from contextc.executor.turn_store import TurnStore
 from contextc.store.leases import RESULT_PROCESS_ENDED
-from contextc.store.sqlite import SQLiteStore
+from contextc.store.sqlite import SQLiteEngine
+from contextc.store.store import open_with
 from contextc.store.transaction_engine import Result, Transaction
 from contextc.tools import FunctionTool
 from tests.conftest import some
@@ -24,8 +25,7 @@ from tests.executor.test_lost_leases import Cutting, Hesitant
 
 def test_a_suspended_turn_is_the_same_where_every_transaction_is_run_twice(tmp_path: Path) -> None:
     """A transaction may be run again: only what is committed counts, and events are delivered once."""
-    store = Hesitant(str(tmp_path / "chat.db"))
-    store.initialize()
+    store = open_with(Hesitant(str(tmp_path / "chat.db")))
     shop = Shop(store)
     told = run_turn(shop.agent(PAYS), "Pay.")
     assert told == store.events("demo")
@@ -42,29 +42,29 @@ def test_a_suspension_and_an_answer_are_stored_once_though_the_answer_to_their_c
     postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Guarantee 18.5: the stored outcome can be read, so the caller gets it, and nothing is stored twice."""
-    store, suspend = Cutting(postgres_address), TurnStore.suspend
-    store.initialize()
+    cutting, suspend = Cutting(postgres_address), TurnStore.suspend
+    store = open_with(cutting)
 
     def cut(self: TurnStore, *given: object) -> bool:
-        store.cuts = True
+        cutting.cuts = True
         return suspend(self, *given)  # pyright: ignore[reportArgumentType]
 
     monkeypatch.setattr(TurnStore, "suspend", cut)
     shop = Shop(store)
     assert shop.run(shop.agent(PAYS)).finish == "waiting"
-    assert not store.cuts
+    assert not cutting.cuts
     first, second = store.approvals("demo")
     for each in (first, second):
-        store.cuts = True
+        cutting.cuts = True
         assert store.answer_approval(each.id, True, who="ann").state == "allowed"
-        assert not store.cuts
+        assert not cutting.cuts
     assert kinds(store.events("demo")).count("turn-waiting") == 1
     assert kinds(store.events("demo")).count("approval-answer") == 2
     assert shop.resume(DONE).finish == "stop"
     store.close()
 
 
-class Dying(SQLiteStore):
+class Dying(SQLiteEngine):
     """A store whose process is killed right after its transaction number `last`."""
 
     last, count = 0, 0
@@ -100,9 +100,9 @@ def journal(path: Path) -> list[FunctionTool]:
 
 def lives(address: str, path: Path, last: int = 0) -> int:
     """Begin or continue the turn, answer what is pending, and go on until it is done. Return the number of writes."""
-    store = Dying(address.removeprefix("sqlite:///"))
-    store.initialize()
-    store.last, store.count = last, 0
+    dying = Dying(address.removeprefix("sqlite:///"))
+    store = open_with(dying)
+    dying.last, dying.count = last, 0
 
     async def run() -> None:
         for _ in range(5):
@@ -120,7 +120,7 @@ def lives(address: str, path: Path, last: int = 0) -> int:
 
     asyncio.run(run())
     store.close()
-    return store.count
+    return dying.count
 
 
 def dies_at(address: str, *, last: int, path: Path) -> None:

@@ -10,6 +10,7 @@ from contextc.errors import UnknownConversation
 from contextc.inspection.request_timeline import load_sub_agents
 from contextc.observation import ObservedRequest
 from contextc.observation.conversation_finder import FIRST_BATCH, NEXT_BATCHES
+from contextc.store.store import engine_of
 from tests.observation.test_observe import answer, chat, texts
 
 Wire = dict[str, Any]
@@ -465,7 +466,7 @@ def test_a_long_request_finds_what_it_continues_in_few_lookups(longer: int, look
     asked: list[str] = []
     memory: Any
     with cc.open_store("memory:") as store:
-        first, memory = see(store, *said[:-longer], reply=said[-longer]), store
+        first, memory = see(store, *said[:-longer], reply=said[-longer]), engine_of(store)
         memory._connection.set_trace_callback(asked.append)
         assert see(store, *said, reply="done").conversation == first.conversation
     assert len([sql for sql in asked if sql.startswith("SELECT DISTINCT key")]) == lookups

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 import psycopg
 
-from contextc.store.postgres import PostgresStore, StoreConnection
+import contextc as cc
+from contextc.store.postgres import PostgresEngine, StoreConnection
+from contextc.store.store import engine_of, open_with
 
 MESSAGE = re.compile(r"^([FB])\t(\d+)\t(\w+)(?:\t ?([^\n]*))?$", re.MULTILINE)
 
@@ -29,7 +31,7 @@ class Traffic(NamedTuple):
     received: int
 
 
-class CountedPostgres(PostgresStore):
+class CountedPostgres(PostgresEngine):
     """Counts from the first connection on. Open it with `open_counted`."""
 
     def __init__(self, address: str) -> None:
@@ -95,7 +97,12 @@ def flush_traces() -> None:
     ctypes.CDLL(None).fflush(None)
 
 
-def open_counted(address: str) -> CountedPostgres:
-    store = CountedPostgres(address)
-    store.initialize()
-    return store
+def open_counted(address: str) -> cc.Store:
+    return open_with(CountedPostgres(address))
+
+
+def counter_of(store: cc.Store) -> CountedPostgres:
+    """Return what counts the traffic of a store that `open_counted` opened."""
+    engine = engine_of(store)
+    assert isinstance(engine, CountedPostgres)
+    return engine

@@ -6,11 +6,11 @@ from typing import Literal
 
 import psycopg
 
-from contextc.store.postgres import PostgresStore, PostgresTransaction, StoreConnection
+from contextc.store.postgres import PostgresEngine, PostgresTransaction, StoreConnection
 from contextc.store.transaction_engine import ConnectionLost
 
 
-class Watched(PostgresStore):
+class Watched(PostgresEngine):
     """Sets an event whenever no connection can be made for now."""
 
     def __init__(self, address: str, refused: threading.Event) -> None:
@@ -25,7 +25,7 @@ class Watched(PostgresStore):
             raise
 
 
-class LosesCommits(PostgresStore):
+class LosesCommits(PostgresEngine):
     """Cuts the next connection before the server gets a COMMIT, or after it was carried out."""
 
     lose: Literal["before", "after"] | None = None

@@ -12,6 +12,7 @@ from contextc.executor.turn_store import GivenInput, TurnStore
 from contextc.store import Approval, leases
 from contextc.store.approvals import EXPIRED
 from contextc.store.message_log import now_ms
+from contextc.store.store import expire_approvals, leases_of
 from contextc.store.transaction_engine import Transaction
 from tests.compiler.test_attempts import loses_confirmation
 
@@ -120,7 +121,7 @@ def test_an_expired_approval_gets_its_default_answer_when_anyone_looks(store: cc
     (found,) = store.turn_approvals("demo", 1)
     assert (found.state, found.who) == ("allowed" if allow else "denied", EXPIRED)
     assert found.reason == ("" if allow else "no answer")
-    assert store.expire_approvals() == []
+    assert expire_approvals(store) == []
 
 
 def test_an_answer_after_the_time_out_is_refused(store: cc.Store) -> None:
@@ -192,7 +193,7 @@ def test_a_request_reaches_the_process_that_runs_the_turn_with_its_next_write(st
     lease, seen = store.acquire("demo"), list[str]()
     turn = TurnStore(store, "demo", "assistant", lease)
     turn.open(GivenInput([cc.user("Hello.")]), resume=False)
-    store.on_end_request(lease, seen.append)
+    leases_of(store).on_end_request(lease, seen.append)
     assert store.stop_turn("demo", who="ann").turn == 1
     turn.append_events(cc.events.UserNoticeCreated(text="still here"))
     assert seen == ["stop"]
@@ -200,7 +201,7 @@ def test_a_request_reaches_the_process_that_runs_the_turn_with_its_next_write(st
     store.stop_turn("demo")
     renewed = store.write(lambda tx: leases.renew_and_find_requests(tx, [lease]))
     assert (renewed.lost, renewed.requests) == ([], [(lease, "cancel")])
-    store.find_end_requests("demo")
+    leases_of(store).find_end_requests("demo")
     assert seen == ["stop", "cancel"]
     turn.close("cancelled")
     assert [(each.kind, each.who, each.taken > 0) for each in store.turn_requests("demo", 1)] == [
@@ -216,7 +217,7 @@ def test_a_request_does_not_reach_the_next_turn(store: cc.Store) -> None:
     store.cancel_turn("demo")
     turn.close("stop")
     lease, seen = store.acquire("demo"), list[str]()
-    store.on_end_request(lease, seen.append)
+    leases_of(store).on_end_request(lease, seen.append)
     following = TurnStore(store, "demo", "assistant", lease)
     following.open(GivenInput([cc.user("And?")]), resume=False)
     following.append_events(cc.events.UserNoticeCreated(text="here"))

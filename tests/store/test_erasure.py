@@ -15,7 +15,8 @@ import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import sqlite
 from contextc.store.full_text_index import list_terms, update_index
-from contextc.store.sqlite import SQLiteStore
+from contextc.store.sqlite import SQLiteEngine
+from contextc.store.store import engine_of
 
 SECRET = "card 4242 4242 4242 4242"
 ERASING: dict[str, Callable[[cc.Store], object]] = {
@@ -70,14 +71,14 @@ def test_content_that_a_reader_keeps_in_the_log_is_pending_until_it_is_gone(
 ) -> None:
     """A success that is reported while the content can still be read is a false one."""
     gone = threading.Event()
-    original = SQLiteStore._retry_erasure  # pyright: ignore[reportPrivateUsage]
+    original = SQLiteEngine._retry_erasure  # pyright: ignore[reportPrivateUsage]
 
-    def erase_again(store: SQLiteStore) -> None:
-        original(store)
-        if not store.pending_erasure:
+    def erase_again(engine: SQLiteEngine) -> None:
+        original(engine)
+        if not engine.count_pending_erasures():
             gone.set()
 
-    monkeypatch.setattr(SQLiteStore, "_retry_erasure", erase_again)
+    monkeypatch.setattr(SQLiteEngine, "_retry_erasure", erase_again)
     monkeypatch.setattr(sqlite, "ERASE_RETRY_SECONDS", 0.01)
     with cc.open_store(path) as store:
         store.append("demo", cc.user(SECRET, time=1000))
@@ -100,7 +101,7 @@ def test_what_a_killed_process_left_is_erased_when_the_store_is_opened(path: Pat
     if child == 0:
         store = cc.open_store(path)
         store.append("demo", cc.user(SECRET))
-        store._erase_removed_content = lambda: os._exit(0)  # pyright: ignore[reportPrivateUsage]
+        engine_of(store).erase_removed_content = lambda: os._exit(0)
         store.redact("demo", 1)
         os._exit(1)
     assert os.waitpid(child, 0)[1] == 0

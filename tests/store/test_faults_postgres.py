@@ -9,7 +9,8 @@ import pytest
 
 import contextc as cc
 from contextc.store.migrations import migrations
-from contextc.store.postgres import PostgresStore, StoreConnection
+from contextc.store.postgres import PostgresEngine, StoreConnection
+from contextc.store.store import open_with
 from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 
 
@@ -77,7 +78,7 @@ def test_a_connection_whose_state_the_driver_lost_is_replaced(postgres_address: 
         assert store.read(lambda tx: tx.rows("SELECT place FROM main.edge")) == [(7,)]
 
 
-class CutWhileCommitting(PostgresStore):
+class CutWhileCommitting(PostgresEngine):
     """A store whose connection breaks right after the server has committed, before its answer arrives."""
 
     cuts = 0
@@ -104,24 +105,25 @@ class CutWhileCommitting(PostgresStore):
 def test_an_append_whose_commit_was_cut_is_neither_lost_nor_doubled(postgres_address: str) -> None:
     """The outcome is open then, and the message's uid settles it; what has no such mark is not repeated."""
     cc.open_store(postgres_address).close()
-    with CutWhileCommitting(postgres_address) as store:
-        store.cuts = 1
+    cutting = CutWhileCommitting(postgres_address)
+    with open_with(cutting) as store:
+        cutting.cuts = 1
         stored = store.append("demo", cc.user("once"))
-        assert (store.cuts, store.load("demo")) == (0, [stored])
-        store.cuts = 2
+        assert (cutting.cuts, store.load("demo")) == (0, [stored])
+        cutting.cuts = 2
         assert len(store.extend("demo", [cc.user("a"), cc.user("b", uid="b")])) == 2
         assert [message.text for message in store.load("demo")] == ["once", "a", "b"]
-        store.cuts = 1
+        cutting.cuts = 1
         assert [message.text for message in store.sync("demo", [*store.load("demo"), cc.user("c")])] == ["c"]
         with store.lease("demo") as lease:
             stream = store.stream(lease)
             stream.write("d")
-            store.cuts = 1
+            cutting.cuts = 1
             stream.flush()
-            store.cuts = 1
+            cutting.cuts = 1
             assert stream.end().text == "d"
         assert [message.text for message in store.load("demo")] == ["once", "a", "b", "c", "d"]
-        store.cuts = 1
+        cutting.cuts = 1
         with pytest.raises(
             cc.errors.StoreUnavailable, match=r"broke while committing.*Load the conversation before you retry"
         ):
@@ -130,12 +132,13 @@ def test_an_append_whose_commit_was_cut_is_neither_lost_nor_doubled(postgres_add
 
 def test_an_append_whose_commit_was_cut_is_recognised_wherever_it_is(postgres_address: str) -> None:
     """Another process may have turned the conversation to another branch before the append is run again."""
-    with cc.open_store(postgres_address) as other, CutWhileCommitting(postgres_address) as store:
+    cutting = CutWhileCommitting(postgres_address)
+    with cc.open_store(postgres_address) as other, open_with(cutting) as store:
         store.extend("demo", [cc.user("one"), cc.user("two")])
         for message in (cc.user("three"), cc.user("four", uid="given")):
-            store.cuts, store.meanwhile = 1, lambda: other.rewind("demo", 1)
+            cutting.cuts, cutting.meanwhile = 1, lambda: other.rewind("demo", 1)
             stored = store.append("demo", message)
-            assert (stored.text, store.cuts) == (message.text, 0)
+            assert (stored.text, cutting.cuts) == (message.text, 0)
             texts = [[each.text for each in store.load("demo", branch=line.number)] for line in store.branches("demo")]
             assert sum(each.count(message.text) for each in texts) == 1
 

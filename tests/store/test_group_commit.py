@@ -11,6 +11,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.sqlite import MAX_GROUP_SIZE, WriteQueue
+from contextc.store.store import engine_of
 from contextc.store.transaction_engine import Transaction
 
 PATIENCE = 120.0
@@ -43,7 +44,7 @@ def at_once(store: cc.Store, works: list[Callable[[Transaction], Any]]) -> list[
     threads = [threading.Thread(target=write, args=(index,)) for index in range(len(works))]
     for thread in threads:
         thread.start()
-    while len(store._write_queue._waiting) < len(works):  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage, reportUnknownMemberType, reportUnknownArgumentType]
+    while len(engine_of(store)._write_queue._waiting) < len(works):  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage, reportUnknownMemberType, reportUnknownArgumentType]
         threading.Event().wait(0.001)
     free.set()
     for thread in [leader, *threads]:
@@ -123,7 +124,7 @@ class Crowd:
 
     def __init__(self, store: cc.Store) -> None:
         self.store, self.order, self.found = store, list[str](), dict[str, Any]()
-        self.line: WriteQueue = store._write_queue  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage, reportUnknownMemberType]
+        self.line: WriteQueue = engine_of(store)._write_queue  # pyright: ignore[reportAttributeAccessIssue, reportPrivateUsage, reportUnknownMemberType]
         self.free, self._threads = threading.Event(), list[threading.Thread]()
         begun = threading.Event()
 

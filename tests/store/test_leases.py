@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.store import leases
+from contextc.store.store import engine_of, leases_of
 from contextc.store.transaction_engine import Scheduler, Transaction
 from tests.stress.suspended_process import suspend
 
@@ -44,7 +45,7 @@ def test_a_second_turn_may_wait(store: cc.Store) -> None:
 
     waiting = threading.Thread(target=wait)
     waiting.start()
-    while not len(store.lease_queue):
+    while not len(leases_of(store).queue):
         time.sleep(0.001)
     assert not had.is_set()
     store.release(lease)
@@ -79,7 +80,7 @@ def test_a_lease_is_renewed_until_it_is_released(store: cc.Store) -> None:
 def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store: cc.Store) -> None:
     """Guarantee 3.2: one that was released is not lost, and is not renewed either."""
     held = {name: store.acquire(name) for name in ("a", "b", "c", "d")}
-    store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # this test renews itself
+    engine_of(store).scheduler.stop()  # this test renews itself
     store.release(held["c"])
     store.delete("b")
     store.acquire("b")
@@ -96,7 +97,7 @@ def test_a_lease_that_was_lost_is_renewed_no_more(store: cc.Store) -> None:
     store.on_lease_lost(lost, result.set)
     store.write(lambda tx: tx.run("UPDATE main.lease SET number = number + 1 WHERE conversation = 'lost'"))
     assert result.wait(60)
-    assert list(store._renewals) == [kept]  # pyright: ignore[reportPrivateUsage]
+    assert list(leases_of(store)._renewals) == [kept]  # pyright: ignore[reportPrivateUsage]
     store.append("kept", cc.assistant("still here"), lease=kept)
     with pytest.raises(cc.errors.LeaseLost):
         store.append("lost", cc.assistant("too late"), lease=lost)
@@ -184,7 +185,7 @@ def test_a_lease_that_ran_out_is_good_until_another_takes_it(store: cc.Store) ->
 def test_a_turn_that_this_process_gave_up_is_put_right_when_its_time_is_over(store: cc.Store) -> None:
     """A turn whose end could not be stored is renewed no more; the process that runs on puts it right itself."""
     lease = store.acquire("demo")
-    store._stop_renewing(lease)  # pyright: ignore[reportPrivateUsage]
+    leases_of(store).stop_renewing(lease)
     assert store.recover() == []
     run_out(store)
     assert [each.lease for each in store.recover()] == [lease.number]
@@ -194,7 +195,7 @@ def test_an_outlived_lease_is_refused(store: cc.Store) -> None:
     """Guarantee 3.2: a process that slept through its own end must not write over its successor."""
     store.append("demo", cc.user("hi"))
     outlived = store.acquire("demo", ttl=600)
-    store._stop_renewing(outlived)  # pyright: ignore[reportPrivateUsage]  # as if it were another process's
+    leases_of(store).stop_renewing(outlived)  # as if it were another process's
     run_out(store)
     with store.lease("demo") as successor:
         assert successor.number > outlived.number
@@ -239,7 +240,7 @@ def test_a_suspended_process_keeps_its_turn_until_another_wants_it(shared_addres
                 time.sleep(0.02)
             assert store.recover() == []
             with pytest.raises(cc.errors.ConversationBusy):  # one that waits leaves it the time to renew its lease
-                store.try_acquire("demo", "assistant", ttl=30, patient=True)
+                leases_of(store).try_acquire("demo", "assistant", ttl=30, patient=True)
             if taken:
                 store.release(store.acquire("demo"))
         with cc.open_store(shared_address) as visitor:
@@ -272,7 +273,7 @@ def test_a_lock_that_outlasts_the_lease_does_not_end_the_turn(tmp_path: Path) ->
         assert [message.text for message in done] == ["patient"]
         while left(store) <= 0:
             time.sleep(0.02)
-        assert store.holds_lease("demo", "assistant", lease.number)
+        assert leases_of(store).holds_lease("demo", "assistant", lease.number)
 
 
 def test_a_locked_lease_takes_no_other_along(postgres_address: str) -> None:
@@ -314,7 +315,7 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
     for number in range(8):
         threads.append(threading.Thread(target=wait, args=(number,)))
         threads[-1].start()
-        while len(store.lease_queue) <= number:
+        while len(leases_of(store).queue) <= number:
             time.sleep(0.001)
     with pytest.raises(cc.errors.ConversationBusy):  # who does not wait comes before none that does
         store.acquire("demo")
@@ -322,7 +323,7 @@ def test_turns_that_wait_are_served_in_the_order_they_came(store: cc.Store) -> N
     for thread in threads:
         thread.join(60)
     assert served == [*range(8)]
-    assert not len(store.lease_queue)
+    assert not len(leases_of(store).queue)
 
 
 def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Store) -> None:
@@ -330,12 +331,12 @@ def test_a_turn_that_comes_later_does_not_overtake_one_that_waits(store: cc.Stor
     held, taken = store.acquire("demo"), list[cc.store.Lease]()
     waiting = threading.Thread(target=lambda: taken.append(store.acquire("demo", wait=60)))
     waiting.start()
-    while not len(store.lease_queue):
+    while not len(leases_of(store).queue):
         pass
     store.write(lambda tx: leases.release(tx, held, failed=False))
     with pytest.raises(cc.errors.ConversationBusy):
         store.acquire("demo")
-    store.finish_release(held)  # wakes the one that waits
+    leases_of(store).finish_release(held)  # wakes the one that waits
     waiting.join()
     store.release(taken[0])
 
@@ -344,7 +345,7 @@ def test_one_that_waits_gives_up_when_its_time_is_over(store: cc.Store) -> None:
     with store.lease("demo"):
         with pytest.raises(cc.errors.ConversationBusy):
             store.acquire("demo", wait=0.05)
-        assert not len(store.lease_queue)
+        assert not len(leases_of(store).queue)
     store.release(store.acquire("demo"))
 
 
@@ -445,7 +446,7 @@ def test_a_forked_process_cannot_end_its_parents_turn(tmp_path: Path) -> None:
     with cc.open_store(tmp_path / "chat.db") as store:
         store.append("demo", cc.user("hi"))
         lease = store.acquire("demo")
-        store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # a process with threads is not forked
+        engine_of(store).scheduler.stop()  # a process with threads is not forked
         child = os.fork()
         if child == 0:
             store.release(lease)

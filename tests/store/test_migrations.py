@@ -7,6 +7,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.migrations import Migration, migrations
+from contextc.store.store import engine_of
 
 NEXT = migrations()[-1].version + 1
 ADDS = Migration(NEXT, "adds", ("CREATE TABLE mood (place INTEGER PRIMARY KEY, text BLOB)",))
@@ -44,10 +45,10 @@ def test_an_older_store_is_brought_forward_and_keeps_what_it_has(shared_address:
     """Guarantee 3.7."""
     with cc.open_store(shared_address) as store:
         kept = store.append("demo", cc.user("hi"))
-        store.migrate((*migrations(), ADDS))
+        engine_of(store).migrate((*migrations(), ADDS))
         assert version(store) == NEXT
         store.write(lambda tx: tx.run("INSERT INTO main.mood (place, text) VALUES (1, ?)", b"good"))
-        store.migrate((*migrations(), ADDS))
+        engine_of(store).migrate((*migrations(), ADDS))
         assert store.load("demo") == [kept]
     with pytest.raises(cc.errors.SchemaTooNew):
         cc.open_store(shared_address)
@@ -58,10 +59,10 @@ def test_a_step_that_fails_leaves_the_store_where_it_was(shared_address: str) ->
     with cc.open_store(shared_address) as store:
         store.append("demo", cc.user("hi"))
         with pytest.raises(cc.errors.StoreError):
-            store.migrate((*migrations(), ADDS, FAILS))
+            engine_of(store).migrate((*migrations(), ADDS, FAILS))
         assert version(store) == NEXT - 1
     with cc.open_store(shared_address) as store:
-        store.migrate((*migrations(), ADDS))
+        engine_of(store).migrate((*migrations(), ADDS))
         assert len(store.load("demo")) == 1
 
 
@@ -88,7 +89,7 @@ def test_writers_of_an_open_store_wait_for_a_migration_and_go_on(shared_address:
             writer.start()
         begun.wait(60)
         try:
-            newer.migrate((*migrations(), CHANGES))
+            engine_of(newer).migrate((*migrations(), CHANGES))
         finally:
             migrated.set()
             for writer in writers:

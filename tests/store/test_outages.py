@@ -13,6 +13,7 @@ import pytest
 
 import contextc as cc
 from contextc.store.postgres import POSTGRES, PostgresTransaction
+from contextc.store.store import engine_of, open_with
 from tests.store.observed_postgres import FailsOver, LosesCommits, Watched
 
 
@@ -31,8 +32,7 @@ def test_every_thread_waits_for_a_server_that_is_away(postgres_server: str, data
     address = postgres_server.replace("/postgres?", f"/{database}?")
     assert address != postgres_server
     refused, failures = threading.Event(), list[BaseException]()
-    with Watched(address, refused) as store, psycopg.connect(postgres_server, autocommit=True) as admin:
-        store.initialize()
+    with open_with(Watched(address, refused)) as store, psycopg.connect(postgres_server, autocommit=True) as admin:
         closed = threading.Event()
 
         def work(number: int) -> None:
@@ -95,12 +95,13 @@ def test_closing_does_not_wait_long_for_a_server_that_is_away(
 def test_the_server_reports_whether_a_commit_took_place(postgres_address: str, when: str) -> None:
     """A write that cannot be recognised afterwards is run again where it was not stored, and only then."""
     cc.open_store(postgres_address).close()
-    with LosesCommits(postgres_address) as store:
+    engine = LosesCommits(postgres_address)
+    with open_with(engine) as store:
         store.append("demo", cc.user("x"))
         for write, count in CASES:
-            store.lose = "before" if when == "before" else "after"
+            engine.lose = "before" if when == "before" else "after"
             write(store)
-            assert store.lose is None
+            assert engine.lose is None
             assert count(store) == 1
 
 
@@ -129,15 +130,16 @@ def test_an_outcome_from_before_a_crash_is_not_trusted(postgres_address: str, po
             admin.execute("SELECT pg_stat_reset_shared('bgwriter')")
 
     cc.open_store(postgres_address).close()
-    with LosesCommits(postgres_address) as store:
+    engine = LosesCommits(postgres_address)
+    with open_with(engine) as store:
         store.append("demo", cc.user("x"))
-        store.lost, store.lose = reset, "after"
+        engine.lost, engine.lose = reset, "after"
         with pytest.raises(
             cc.errors.StoreUnavailable, match=r"broke while committing.*Load the conversation before you retry"
         ):
             store.fork("demo", "other")
         assert len(store.conversations()) == 2
-        store.lose = "after"
+        engine.lose = "after"
         store.append("demo", cc.user("y"))  # known by its uid
         assert [message.text for message in store.load("demo")] == ["x", "y"]
 
@@ -227,7 +229,7 @@ def test_an_option_that_is_not_a_number_is_refused(given: str) -> None:
 def test_what_belongs_to_the_driver_reaches_it_as_it_was_written(postgres_address: str) -> None:
     """Settings of the connection have defaults; those in the address win, and nothing is decoded twice."""
     with cc.open_store(f"{postgres_address}&tcp_user_timeout=1234&application_name=a+b%26c") as store:
-        connection = store._checkout()  # pyright: ignore[reportPrivateUsage]
+        connection = engine_of(store)._checkout()  # pyright: ignore[reportPrivateUsage]
         found = connection.info.get_parameters()
         connection.close()
     assert (found["tcp_user_timeout"], found["application_name"], found["keepalives_idle"]) == ("1234", "a+b&c", "15")
@@ -257,12 +259,12 @@ def test_waiting_for_a_locked_row_has_a_timeout(postgres_server: str, postgres_a
 
 def test_a_server_that_took_over_is_not_trusted_about_a_number_of_the_one_before(postgres_address: str) -> None:
     """Guarantee 2.1: it may lack the transaction and have given its number to another one."""
-    with FailsOver(postgres_address) as store:
-        store.initialize()
+    engine = FailsOver(postgres_address)
+    with open_with(engine) as store:
         stored = store.append("demo", cc.user("hello"))
-        store.lose, store.lost = "after", lambda: setattr(store, "timeline", "0000000A")
+        engine.lose, engine.lost = "after", lambda: setattr(engine, "timeline", "0000000A")
         with pytest.raises(cc.errors.StoreUnavailable, match="it is unknown whether the last change was stored"):
             store.fork("demo", "copy")
-        store.lose, store.lost = "after", lambda: setattr(store, "timeline", "0000000B")
+        engine.lose, engine.lost = "after", lambda: setattr(engine, "timeline", "0000000B")
         again = store.append("demo", cc.user("once"))
         assert store.load("demo") == [stored, again]

@@ -10,6 +10,7 @@ import contextc as cc
 from contextc.errors import InvalidInput
 from contextc.messages import AnyPart
 from contextc.store import leases, turn_records
+from contextc.store.store import engine_of
 from contextc.store.transaction_engine import Transaction
 
 
@@ -244,7 +245,7 @@ def test_ended_streams_leave_nothing_running(store: cc.Store) -> None:
         with store.lease("demo") as lease:
             store.stream(lease).end()
             store.stream(lease)
-    assert store._scheduler._tasks == {}  # pyright: ignore[reportPrivateUsage]
+    assert engine_of(store).scheduler._tasks == {}  # pyright: ignore[reportPrivateUsage]
 
 
 def test_what_cannot_be_stored_is_refused_before_it_is_journaled(store: cc.Store) -> None:
@@ -288,7 +289,7 @@ def test_writing_never_waits_for_the_disk(store: cc.Store, monkeypatch: pytest.M
 
     with store.lease("demo") as lease:
         stream = store.stream(lease)
-        store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
+        engine_of(store).scheduler.stop()  # this test flushes itself
         stream.write("one ")
         monkeypatch.setattr(turn_records, "save_deltas", journal)
         flushing = threading.Thread(target=stream.flush)

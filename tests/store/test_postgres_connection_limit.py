@@ -1,14 +1,15 @@
 """The limit on connections: waiting order, timeouts, and what frees a connection."""
 
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import psycopg
 import pytest
 
 import contextc as cc
 from contextc.store.postgres import ConnectionSlots
-from contextc.store.sqlite import MemoryStore
+from contextc.store.sqlite import MemoryEngine
+from contextc.store.store import open_with
 from contextc.store.transaction_engine import Transaction
 from tests.store.observed_postgres import Watched
 
@@ -137,7 +138,7 @@ def test_a_server_with_no_connection_left_is_waited_for(postgres_address: str, p
             done: list[cc.Message] = []
 
             def append() -> None:
-                with Watched(address, refused) as store:
+                with open_with(Watched(address, refused)) as store:
                     done.append(store.append("demo", cc.user("x")))
 
             thread = threading.Thread(target=append)
@@ -159,7 +160,7 @@ def test_connections_that_another_thread_took_meanwhile_are_not_an_error() -> No
         def __len__(self) -> int:
             return 1
 
-    with MemoryStore() as store:
+    with closing(MemoryEngine()) as store:
         store._idle = Emptied()  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
         store._drop_all(store._connect())  # pyright: ignore[reportPrivateUsage]
         store._idle = []  # pyright: ignore[reportPrivateUsage]

@@ -12,10 +12,10 @@ import pytest
 import contextc as cc
 from contextc.store import leases
 from contextc.store.message_log import make_place
-from contextc.store.postgres import CHANGED_BY_TRIGGERS, PostgresStore, describe, merge_sql
+from contextc.store.postgres import CHANGED_BY_TRIGGERS, describe, merge_sql
 from contextc.store.transaction_engine import TRIGGER_NAME, Transaction
 from tests.executor.scripted_provider import SONNET, Scripted, add, call, run_turn, says
-from tests.store.counted_postgres import CountedPostgres, Traffic, open_counted
+from tests.store.counted_postgres import Traffic, counter_of, open_counted
 
 ENDLESS = 86_400.0
 
@@ -30,7 +30,7 @@ def no_timers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("contextc.executor.event_hub.POLL_SECONDS", ENDLESS)
 
 
-def traffic_of_turn(store: CountedPostgres, conversation: str, steps: int) -> Traffic:
+def traffic_of_turn(store: cc.Store, conversation: str, steps: int) -> Traffic:
     """Run a turn whose steps call one tool each, except for the last, and return its traffic."""
     script = [*[says(call(number)) for number in range(1, steps)], says("done")]
     executor = cc.AgentExecutor(
@@ -41,15 +41,15 @@ def traffic_of_turn(store: CountedPostgres, conversation: str, steps: int) -> Tr
         triggers=cc.default_triggers(),
         lease_seconds=ENDLESS,
     )
-    store.reset_traffic()
+    counter_of(store).reset_traffic()
     run_turn(executor, conversation=conversation)
-    return store.traffic()
+    return counter_of(store).traffic()
 
 
-def warm_up(store: CountedPostgres) -> None:
+def warm_up(store: cc.Store) -> None:
     """Connect, prepare what every turn repeats, and wait until the thread that polls has looked for triggers once."""
     traffic_of_turn(store, "first", 2)
-    while not store.has_ended_transaction_with("pg_trigger"):
+    while not counter_of(store).has_ended_transaction_with("pg_trigger"):
         pass
 
 
@@ -77,13 +77,13 @@ def test_a_turn_behind_a_pooler_takes_as_few_round_trips_for_its_writes(pooled_a
 def test_reads_of_one_statement_need_no_transaction(postgres_address: str) -> None:
     with open_counted(postgres_address) as store:
         store.append("demo", cc.user("hello"))
-        store.reset_traffic()
+        counter_of(store).reset_traffic()
         assert store.todos("demo") == []
-        assert store.traffic()[:3] == (1, 1, 1)
-        store.reset_traffic()
+        assert counter_of(store).traffic()[:3] == (1, 1, 1)
+        counter_of(store).reset_traffic()
         store.write(lambda tx: None)
         store.read(lambda tx: None)
-        assert store.traffic() == (0, 0, 0, 0, 0)
+        assert counter_of(store).traffic() == (0, 0, 0, 0, 0)
 
 
 def is_waiting(store: cc.Store) -> bool:
@@ -179,10 +179,10 @@ def test_names_are_stored_in_the_encoding_of_the_database(postgres_server: str) 
             connection.execute("DROP DATABASE latin WITH (FORCE)")
 
 
-def count_round_trips(store: CountedPostgres, work: Callable[[Transaction], object]) -> int:
-    store.reset_traffic()
+def count_round_trips(store: cc.Store, work: Callable[[Transaction], object]) -> int:
+    counter_of(store).reset_traffic()
     store.write(work)
-    return store.traffic().round_trips
+    return counter_of(store).traffic().round_trips
 
 
 def test_a_repeated_query_is_answered_once_until_its_table_changes(postgres_address: str) -> None:
@@ -236,8 +236,7 @@ def test_all_triggers_that_change_tables_are_declared(postgres_address: str) -> 
         "SELECT c.relname, t.tgname FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid"
         " JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = ?"  # foreign keys are triggers, too
     )
-    with PostgresStore(postgres_address) as store:
-        store.initialize()
+    with cc.open_store(postgres_address) as store:
         found = store.read(lambda tx: tx.rows(triggers, tx.schema))
     assert {table for table, name in found if name != TRIGGER_NAME} == set(CHANGED_BY_TRIGGERS)
 
@@ -278,8 +277,7 @@ def test_changes_of_different_tables_become_one_statement() -> None:
 
 
 def test_several_changes_of_one_table_stay_in_order(postgres_address: str) -> None:
-    with PostgresStore(postgres_address) as store:
-        store.initialize()
+    with cc.open_store(postgres_address) as store:
         store.append("demo", cc.user("hello"))
 
         def work(tx: Transaction) -> None:

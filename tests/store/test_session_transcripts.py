@@ -17,6 +17,7 @@ from contextc._json import JSONObject
 from contextc.interchange import export_lines
 from contextc.store import session_transcripts
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey
+from contextc.store.store import drop_transcript
 from contextc.store.transaction_engine import Transaction
 from tests.conftest import often
 
@@ -202,7 +203,7 @@ def test_removed_texts_are_not_in_the_files(tmp_path: Path) -> None:
         append(store, *[entry(str(number), text=SECRET) for number in range(50)], conversation="demo")
         append(store, entry("a", text=SECRET), key=TranscriptKey("home", "session-2"))
         store.redact("demo", 1)
-        store.drop_transcript(TranscriptKey("home", "session-2"))
+        drop_transcript(store, TranscriptKey("home", "session-2"))
         assert not [file.name for file in tmp_path.iterdir() if SECRET.encode() in file.read_bytes()]
 
 

@@ -13,7 +13,8 @@ import pytest
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import branches
-from contextc.store.postgres import PostgresStore, StoreConnection
+from contextc.store.postgres import PostgresEngine, StoreConnection
+from contextc.store.store import open_with
 from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
 
 
@@ -214,7 +215,7 @@ def test_a_plain_append_never_lands_in_another_threads_transaction() -> None:
         assert [message.seq for message in store.load("demo")] == list(range(1, 602))
 
 
-class LosesAnswers(PostgresStore):
+class LosesAnswers(PostgresEngine):
     """Commits, and then loses the answer, and for a while cannot be reached at all."""
 
     cuts = 0
@@ -245,29 +246,31 @@ class LosesAnswers(PostgresStore):
 def test_a_server_that_is_away_for_a_moment_is_waited_for(postgres_address: str) -> None:
     """A restart during a commit: the outcome is determined, and a caller is told to retry only if it must."""
     cc.open_store(postgres_address).close()
-    with LosesAnswers(postgres_address) as store:
+    engine = LosesAnswers(postgres_address)
+    with open_with(engine) as store:
         assert store.conversations() == []
-        store.cuts, store.refusals = 1, 2
+        engine.cuts, engine.refusals = 1, 2
         stored = store.append("demo", cc.user("once"))
         assert store.load("demo") == [stored]
-        store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
+        engine.cuts, engine.refusals, engine.outage_seconds = 1, 10**9, 0.1
         with pytest.raises(cc.errors.StoreUnavailable, match="it is unknown whether the last change was stored"):
             store.append("demo", cc.user("twice?"))
-        store.refusals = 0
+        engine.refusals = 0
         assert [message.text for message in store.load("demo")] == ["once", "twice?"]
 
 
 def test_a_journal_whose_answer_was_lost_loses_no_text(postgres_address: str) -> None:
     """The same batch comes again, with more in it."""
     cc.open_store(postgres_address).close()
-    with LosesAnswers(postgres_address) as store, store.lease("demo") as lease:
+    engine = LosesAnswers(postgres_address)
+    with open_with(engine) as store, store.lease("demo") as lease:
         stream = store.stream(lease)
-        store._scheduler.stop()  # pyright: ignore[reportPrivateUsage]  # this test flushes itself
+        engine.scheduler.stop()  # this test flushes itself
         stream.write("one ")
-        store.cuts, store.refusals, store.outage_seconds = 1, 10**9, 0.1
+        engine.cuts, engine.refusals, engine.outage_seconds = 1, 10**9, 0.1
         with pytest.raises(cc.errors.StoreUnavailable):
             stream.flush()
-        store.refusals = 0
+        engine.refusals = 0
         stream.write("two ")
         stream.flush()
         assert stream.end().text == "one two "

@@ -8,6 +8,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.store import turn_records
+from contextc.store.store import engine_of
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
 STRANGE = ["a/b", "wide name", "100%", "x?y#z", "../up", "ünï", "a%2Fb", "…", "a+b", "emoji 🦊"]
@@ -205,7 +206,7 @@ def test_an_invalid_page_is_refused(client: TestClient, query: str) -> None:
 
 def test_what_the_server_is_does_not_show_the_password_of_its_store(client: TestClient, store: cc.Store) -> None:
     """A password may precede the host, or be a parameter."""
-    store.address = "postgresql://ann:hunter2@host/db?password=hunter2&sslpassword=hunter2"
+    engine_of(store).address = "postgresql://ann:hunter2@host/db?password=hunter2&sslpassword=hunter2"
     answer = client.get("/api/info")
     assert answer.json()["store"] == "postgresql://ann:***@host/db?password=***&sslpassword=***"
     assert "hunter2" not in answer.text

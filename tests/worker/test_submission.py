@@ -15,6 +15,7 @@ from contextc.executor import turn
 from contextc.executor.turn_store import GivenInput, TurnStore
 from contextc.providers.client import ProviderCall
 from contextc.store import Store, turn_queue
+from contextc.store.store import leases_of
 from contextc.store.transaction_engine import Transaction
 from contextc.worker import (
     TurnWorker,
@@ -236,7 +237,7 @@ async def test_a_turn_that_ends_its_workers(store: Store) -> None:
         record = TurnStore(store, "demo", "assistant", lease)
         record.open(GivenInput([]), resume=True, only_submitted=True)
         take_job(store)
-        store.stop_renewing(lease)
+        leases_of(store).stop_renewing(lease)
         store.write(lambda tx: tx.run("UPDATE main.lease SET expires = 0"))
         (job,) = store.read(lambda tx: tx.rows("SELECT id FROM main.procrastinate_jobs"))
         assert store.write(lambda tx, id=job[0]: turn_queue.rescue_job(tx, id, None, max_deaths=RULES.max_deaths))

@@ -97,7 +97,7 @@ from contextc.store import Lease, Reference, Store, message_log
 from contextc.store.ledger_schema import Channel, ProviderSession
 from contextc.store.message_log import DEFAULT_AGENT, check_name
 from contextc.store.message_log import BranchTip as Tip
-from contextc.store.store import Store as AnyStore
+from contextc.store.store import cache_tip
 from contextc.store.transaction_engine import Transaction
 from contextc.tools.definitions import AnyTool, NativeTool, Tool, get_tool_name
 from contextc.tools.todos import Todo
@@ -187,7 +187,7 @@ def with_former_names(
 
 
 def check_store(store: object) -> None:
-    if not isinstance(store, AnyStore):
+    if not isinstance(store, Store):
         raise InvalidInput(
             f"store must be a Store, got {_type_name(store)}", fix='Open one: cc.open_store("sqlite:///chat.db").'
         )
@@ -938,7 +938,7 @@ class MessageCompiler:
             self._heads_stored.clear()
         self._heads_stored[shown.number] = compiled.head.hash, shown.version
         self._cache.put(compiled.channel, shown)
-        self.store.cache_tip(compiled.channel.conversation, end)
+        cache_tip(self.store, compiled.channel.conversation, end)
         log.info(
             "%s: stored request %d for %s (%s, epoch %d)", *_log_fields(compiled), compiled.mode, compiled.state.epoch
         )

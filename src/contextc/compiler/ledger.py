@@ -58,6 +58,7 @@ from contextc.store.message_log import (
     to_id,
 )
 from contextc.store.pins import load_pinned_places
+from contextc.store.store import engine_of
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import load_last_turn
 
@@ -748,7 +749,9 @@ def save_attempt_if_unchanged(
     """
     sql = "UPDATE main.channel SET attempt = ? WHERE number = ? AND version = ? AND (attempt IS NULL OR attempt = ?)"
     before = b"" if seen is None else _encode_attempt(seen)
-    return bool(number) and store.try_write_statement(sql, _encode_attempt(attempt), number, version, before)
+    return bool(number) and engine_of(store).try_write_statement(
+        sql, (_encode_attempt(attempt), number, version, before)
+    )
 
 
 def save_failure(tx: Transaction, number: int, token: str, error: str, stored_as: int = 0) -> None:
@@ -1039,7 +1042,8 @@ def load_next(store: Store, cache: ChannelCache, channel: Channel) -> ChannelSna
         return None
     number, _, branch, revision, seq, tip, _ = astuple(since.tip)
     first, last = make_place(branch, seq), make_place(branch, SEQ_MASK)
-    rows = store.try_read_statement(FOLLOWING, shown.number, shown.version, number, branch, revision, first, last)
+    asked = shown.number, shown.version, number, branch, revision, first, last
+    rows = engine_of(store).try_read_statement(FOLLOWING, asked)
     if not rows or len(rows) == BLOCK_SIZE or rows[-1][0] - first != len(rows) - 1:
         return None
     if rows.pop(0)[1] != tip or not rows:  # the last known message was lost, or nothing is new

@@ -47,7 +47,6 @@ from contextc.providers.client import Endpoint
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
 from contextc.store import Store, open_store
 from contextc.store.message_log import DEFAULT_AGENT, check_name
-from contextc.store.store import Store as AnyStore
 from contextc.tools import ToolLike
 from contextc.tools.definitions import NativeTool
 from contextc.tools.parameters import decode_hook, pydantic_adapter, type_schema, validation_text
@@ -469,8 +468,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             name=name,
             options=cast(AgentOptions, {key: value for key, value in options.items() if key != "endpoint"}),
         )
-        self._owns_store = not isinstance(store, AnyStore)
-        opened = store if isinstance(store, AnyStore) else open_store("memory:" if store is None else store)
+        self._owns_store = not isinstance(store, Store)
+        opened = store if isinstance(store, Store) else open_store("memory:" if store is None else store)
         try:
             self._executor = self._make_executors(opened, model, options.get("endpoint"))
         except BaseException:
@@ -617,8 +616,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         """Let the agent answer with another model, and in another store, until the block is left: in a test, with a
         `contextc.testing.FakeModel`. Code that runs in other tasks and threads at the same time is not affected.
         """
-        owned = None if store is None or isinstance(store, AnyStore) else open_store(store)
-        opened = owned or (store if isinstance(store, AnyStore) else self.store)
+        owned = None if store is None or isinstance(store, Store) else open_store(store)
+        opened = owned or (store if isinstance(store, Store) else self.store)
         try:
             made = self._make_executors(opened, model)
             token = _overrides.set({**_overrides.get(), self: made})

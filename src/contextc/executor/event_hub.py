@@ -18,6 +18,7 @@ from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.store import Store
+from contextc.store.store import engine_of, leases_of
 from contextc.store.transaction_engine import ChangeListener, merge_changes
 from contextc.store.turn_records import WatchedState, load_events_of_many, load_watched_states
 
@@ -105,7 +106,7 @@ class EventHub:
                 found = store.read(lambda tx, names=tuple(watched): load_watched_states(tx, names)) if watched else {}
                 for name, state in found.items():
                     if state.has_end_request:
-                        store.find_end_requests(name)
+                        leases_of(store).find_end_requests(name)
             except Exception as error:
                 has_failed = True  # notifications are lost: look at all conversations next time
                 if not isinstance(error, ContextcError):  # otherwise the store is closed, or unavailable for a while
@@ -187,7 +188,7 @@ class ChangeSource:
         store = self._store()
         if store is not None and time.monotonic() >= self._next_attempt:
             self._next_attempt = time.monotonic() + LISTEN_ATTEMPT_SECONDS
-            self._listener = store.open_listener()
+            self._listener = engine_of(store).open_listener()
         return self._listener is not None
 
 

@@ -41,6 +41,7 @@ from contextc.providers import Provider
 from contextc.providers.client import Endpoint, Host, ProviderCall
 from contextc.providers.error_mapping import event_failure
 from contextc.store import message_log
+from contextc.store.store import engine_of
 from contextc.store.turn_records import Piece, join_deltas
 
 T = TypeVar("T")
@@ -360,7 +361,7 @@ class ReplyStream:
 
     def _pause(self) -> float:
         """Return the seconds until the next batch."""
-        is_server = self.turn_store.store.dialect.name == "postgres"
+        is_server = engine_of(self.turn_store.store).dialect.name == "postgres"
         share = len(_receiving) / SERVER_WRITES_PER_SECOND if is_server else 0.0
         return max(BATCH_SECONDS, min(MAX_PAUSE_SECONDS, max(PAUSE_FACTOR * self._write_seconds, share)))
 

@@ -35,6 +35,7 @@ from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.store import Approval, Store
 from contextc.store.message_log import now_ms
+from contextc.store.store import expire_approvals
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result
 from contextc.tools.definitions import Tool
@@ -368,7 +369,7 @@ class ToolRunner:
             async with asyncio.timeout(seconds):
                 return await _read_answer(store, conversation, approval.id, number)
         except TimeoutError:
-            await run_blocking(store.expire_approvals, conversation)
+            await run_blocking(expire_approvals, store, conversation)
             return await _read_answer(store, conversation, approval.id, number)
 
     async def _call_approve(self, approve: Approve, call: ToolCall, tool: FunctionTool) -> ApprovalAnswer:

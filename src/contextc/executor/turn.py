@@ -59,6 +59,7 @@ from contextc.store.async_store import wait_for_lease
 from contextc.store.branches import SPEAKER_META
 from contextc.store.ledger_schema import LeftOutReason
 from contextc.store.message_log import SEQ_MASK, Lease, find_tip, load_tip, run_name
+from contextc.store.store import leases_of
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.store.turn_records import TurnRecord, drop_incomplete_call, load_last_turn, may_have_run
@@ -1290,7 +1291,7 @@ class Turn:
             await self._run_turns()
         finally:  # a lease that was not released expires: no turn runs under it any more
             if self._lease is not None:
-                self.config.store.stop_renewing(self._lease)
+                leases_of(self.config.store).stop_renewing(self._lease)
 
     async def _run_turns(self) -> None:
         stopped = False
@@ -1356,7 +1357,7 @@ class Turn:
                 loop.call_soon_threadsafe(call)
 
         def begin(patient: bool) -> TurnStore:
-            lease = self._lease = store.try_acquire(self.conversation, agent, ttl=ttl, patient=patient)
+            lease = self._lease = leases_of(store).try_acquire(self.conversation, agent, ttl=ttl, patient=patient)
             store.on_lease_lost(lease, lambda: on_loop(lambda: self._on_lease_lost(lease)))
             turn_store = self._turn_store = TurnStore(
                 store,
@@ -1367,7 +1368,7 @@ class Turn:
                 channel=str(config.compiler.channel(self.conversation, name=agent, directory=config.directory or None)),
                 channel_triggers=config.channel_trigger_names,
             )
-            store.on_end_request(lease, lambda kind: on_loop(lambda: self._on_end_request(lease, kind)))
+            leases_of(store).on_end_request(lease, lambda kind: on_loop(lambda: self._on_end_request(lease, kind)))
             callback = config.approve is not None and not isinstance(config.approve, Suspend)
             try:
                 turn_store.open(

@@ -69,6 +69,7 @@ from contextc.store import (
 from contextc.store import turn_records as records
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_log import agent_of, find_tip, load_base_seq, load_between, load_tip, now_ms, run_name
+from contextc.store.store import engine_of, leases_of
 from contextc.store.submitted_turns import take_submitted
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_controls import NOT_RUN_RESULT
@@ -602,7 +603,7 @@ class TurnStore:
 
         ended, following, told = self.store.write(work, repeatable=True)
         if following is None:
-            self.store.finish_release(self.lease)
+            leases_of(self.store).finish_release(self.lease)
         self.previous_turn, self.step, self.running_calls = ended, None, set()
         self.turn, self.end_request, self.has_approvals, self._is_resumed = following or ended, "", False, False
         self._publish(told)
@@ -635,7 +636,7 @@ class TurnStore:
         if queued is None:
             self._report_request(request)
             return False
-        self.store.finish_release(self.lease)
+        leases_of(self.store).finish_release(self.lease)
         self.turn = queued
         return True
 
@@ -715,9 +716,9 @@ class TurnStore:
 
     def has_steering_input(self) -> bool:
         """Return True if steering input is queued. A request to end the turn is passed on."""
-        asked = records.SELECT_STEERING_AND_REQUEST, self.lease.root, self.agent, self.conversation, self.agent
-        rows = self.store.try_read_statement(*asked)  # runs before every step, as a single statement if possible
-        found = [kind for (kind,) in (rows if rows is not None else self.store.read(lambda tx: tx.rows(*asked)))]
+        sql, values = records.SELECT_STEERING_AND_REQUEST, (self.lease.root, self.agent, self.conversation, self.agent)
+        rows = engine_of(self.store).try_read_statement(sql, values)  # before every step, so without a transaction
+        found = [kind for (kind,) in (rows if rows is not None else self.store.read(lambda tx: tx.rows(sql, *values)))]
         for kind in found:
             self._report_request("" if kind == "steer" else kind)
         return "steer" in found
@@ -1030,7 +1031,7 @@ class TurnStore:
         if waiting is None:
             self._report_request(request)
             return False
-        self.store.finish_release(self.lease)
+        leases_of(self.store).finish_release(self.lease)
         self.turn = waiting
         self._publish(told)
         if not told:  # stored by an earlier attempt
@@ -1152,7 +1153,7 @@ class TurnStore:
     def _report_request(self, kind: str) -> None:
         """Pass on a request to end this turn."""
         if kind:
-            self.store.report_end_request(self.lease, kind)
+            leases_of(self.store).report_end_request(self.lease, kind)
 
     def _append(
         self, tx: Transaction, events: Sequence[AnyEvent], turn: TurnRecord | None = None, *, step: int | None = None

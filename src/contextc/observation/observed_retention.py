@@ -15,6 +15,7 @@ from contextc.observation.conversation_finder import load_observed_places
 from contextc.observation.observed_request import IMPORTED
 from contextc.store import Store
 from contextc.store.message_log import SEQ_MASK, lock_tree, make_place, now_ms
+from contextc.store.store import delete_selected
 from contextc.store.transaction_engine import Transaction
 
 Progress = Callable[[int, int], None]
@@ -102,7 +103,7 @@ def _delete(store: Store, trees: Sequence[_Tree]) -> tuple[list[str], set[int]]:
             else:
                 kept.add(tree.number)
 
-    return store.delete_selected(select), kept
+    return delete_selected(store, select), kept
 
 
 def _load_trees(tx: Transaction) -> list[_Tree]:

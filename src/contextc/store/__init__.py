@@ -3,14 +3,15 @@
 import os
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from contextc._lazy import lazy_names
 from contextc.config import mask_secrets
 from contextc.errors import InvalidSetting
 from contextc.store.approvals import Approval
 from contextc.store.message_log import Branch, Conversation, Lease, Recovered, Reference
-from contextc.store.store import Store as AnyStore
+from contextc.store.store import Store, open_with
+from contextc.store.transaction_engine import TransactionEngine
 from contextc.store.turn_controls import TurnRequest
 from contextc.store.turn_records import Stream
 
@@ -35,9 +36,6 @@ __all__ = [
 
 __getattr__ = lazy_names(__name__, {"async_store": "AsyncStore AsyncStream"})
 
-Store: TypeAlias = AnyStore[Any]
-"""A store of any back-end, whatever the type of its connections."""
-
 
 def open_store(address: str | os.PathLike[str], *, retention: timedelta | None = None) -> Store:
     """Open the store at an address, create or migrate its tables, and recover turns whose process died.
@@ -51,9 +49,8 @@ def open_store(address: str | os.PathLike[str], *, retention: timedelta | None =
         raise InvalidSetting(
             "retention must be a timedelta", got=retention, fix="Pass an age such as timedelta(days=90)."
         )
-    store = _backend(address)
+    store = open_with(_backend(address))
     try:
-        store.initialize()
         if retention is not None:
             store.expire(retention)
     except BaseException:
@@ -68,7 +65,7 @@ def open_for_inspection(address: str) -> Store:
     The doctor uses it for files in which these operations fail.
     """
     read_only = address.startswith("sqlite:") and "?" not in address
-    return _backend(f"{address}?mode=ro" if read_only else address)
+    return Store(_backend(f"{address}?mode=ro" if read_only else address))
 
 
 def _masked_repr(address: object) -> str:
@@ -78,7 +75,7 @@ def _masked_repr(address: object) -> str:
 # A back-end and its driver are imported when the first store of that kind is opened.
 
 
-def _backend(address: str | os.PathLike[str]) -> Store:
+def _backend(address: str | os.PathLike[str]) -> TransactionEngine[Any]:
     if isinstance(address, os.PathLike):
         address = f"sqlite:///{os.fspath(address).replace('?', '%3f')}"
     scheme = address.partition(":")[0] if isinstance(address, str) else None
@@ -91,14 +88,14 @@ def _backend(address: str | os.PathLike[str]) -> Store:
     return BACKENDS[scheme](address)
 
 
-def _memory(address: str) -> Store:
-    from contextc.store.sqlite import MemoryStore
+def _memory(address: str) -> TransactionEngine[Any]:
+    from contextc.store.sqlite import MemoryEngine
 
-    return MemoryStore()
+    return MemoryEngine()
 
 
-def _sqlite(address: str) -> Store:
-    from contextc.store.sqlite import SQLiteStore
+def _sqlite(address: str) -> TransactionEngine[Any]:
+    from contextc.store.sqlite import SQLiteEngine
 
     path, _, query = address.removeprefix("sqlite:").removeprefix("///").partition("?")
     if path == ":memory:":
@@ -113,16 +110,16 @@ def _sqlite(address: str) -> Store:
         raise InvalidSetting(
             f"{address!r}: unknown option of a SQLite address", got=query, fix="The only one is ?mode=ro."
         )
-    return SQLiteStore(path.replace("%3f", "?"), read_only=query == "mode=ro")
+    return SQLiteEngine(path.replace("%3f", "?"), read_only=query == "mode=ro")
 
 
-def _postgres(address: str) -> Store:
-    from contextc.store.postgres import PostgresStore
+def _postgres(address: str) -> TransactionEngine[Any]:
+    from contextc.store.postgres import PostgresEngine
 
-    return PostgresStore(address)
+    return PostgresEngine(address)
 
 
-BACKENDS: dict[str, Callable[[str], Store]] = {
+BACKENDS: dict[str, Callable[[str], TransactionEngine[Any]]] = {
     "memory": _memory,
     "sqlite": _sqlite,
     "postgresql": _postgres,

@@ -11,23 +11,22 @@ from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeAlias, TypeVar, overload
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, ConversationBusy, InvalidInput
 from contextc.messages import Message, Usage
 from contextc.store.message_log import DEFAULT_AGENT, Lease, check_name
-from contextc.store.store import Store
+from contextc.store.store import Store, leases_of
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import Stream, StreamDelta, StreamStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")
-AnyStore: TypeAlias = Store[Any]
 
 
 async def wait_for_lease(
-    store: AnyStore,
+    store: Store,
     conversation: str,
     agent: str,
     *,
@@ -47,16 +46,17 @@ async def wait_for_lease(
         with suppress(RuntimeError):  # the loop was closed: nothing to wake
             loop.call_soon_threadsafe(woken.set)
 
-    with store.lease_queue.join(conversation, agent, wake, wait=wait, ttl=ttl) as waiter:
+    leases = leases_of(store)
+    with leases.queue.join(conversation, agent, wake, wait=wait, ttl=ttl) as waiter:
         waiter.is_stored = before_waiting is None
         while True:
             woken.clear()
             try:
                 if not waiter.is_first:
-                    raise await run_blocking(store.load_busy_error, conversation, agent)
+                    raise await run_blocking(leases.load_busy_error, conversation, agent)
                 return await run_blocking(take, waiter.is_patient)
             except ConversationBusy as busy:
-                held_here = store.holds_lease(conversation, agent, busy.number)
+                held_here = leases.holds_lease(conversation, agent, busy.number)
                 seconds = waiter.next_poll_delay(busy, held_here=held_here)
             if before_waiting is not None and waiter.may_store:
                 await run_blocking(before_waiting)
@@ -70,7 +70,7 @@ async def wait_for_lease(
 class AwaitedMethod(Generic[P, T]):
     """A method of a store as a coroutine function with the same parameters."""
 
-    def __init__(self, method: Callable[Concatenate[AnyStore, P], T]) -> None:
+    def __init__(self, method: Callable[Concatenate[Store, P], T]) -> None:
         self._method = method
         self.__doc__ = method.__doc__
 
@@ -153,57 +153,54 @@ class AsyncStore:
     `lease` is an asynchronous context manager, and `stream` returns an `AsyncStream`.
     """
 
-    def __init__(self, store: AnyStore) -> None:
+    def __init__(self, store: Store) -> None:
         self.store = store
 
-    append = AwaitedMethod(AnyStore.append)
-    extend = AwaitedMethod(AnyStore.extend)
-    load = AwaitedMethod(AnyStore.load)
-    sync = AwaitedMethod(AnyStore.sync)
-    conversation = AwaitedMethod(AnyStore.conversation)
-    conversations = AwaitedMethod(AnyStore.conversations)
-    begin = AwaitedMethod(AnyStore.begin)
-    overview = AwaitedMethod(AnyStore.overview)
-    overviews = AwaitedMethod(AnyStore.overviews)
-    set_title = AwaitedMethod(AnyStore.set_title)
-    blob = AwaitedMethod(AnyStore.blob)
-    backup = AwaitedMethod(AnyStore.backup)
-    branches = AwaitedMethod(AnyStore.branches)
-    fork = AwaitedMethod(AnyStore.fork)
-    rewind = AwaitedMethod(AnyStore.rewind)
-    edit = AwaitedMethod(AnyStore.edit)
-    switch = AwaitedMethod(AnyStore.switch)
-    reset = AwaitedMethod(AnyStore.reset)
-    pin = AwaitedMethod(AnyStore.pin)
-    unpin = AwaitedMethod(AnyStore.unpin)
-    pinned = AwaitedMethod(AnyStore.pinned)
-    delete = AwaitedMethod(AnyStore.delete)
-    delete_selected = AwaitedMethod(AnyStore.delete_selected)
-    redact = AwaitedMethod(AnyStore.redact)
-    redact_text = AwaitedMethod(AnyStore.redact_text)
-    expire = AwaitedMethod(AnyStore.expire)
-    drop_transcript = AwaitedMethod(AnyStore.drop_transcript)
-    todos = AwaitedMethod(AnyStore.todos)
-    add_todo = AwaitedMethod(AnyStore.add_todo)
-    set_todo = AwaitedMethod(AnyStore.set_todo)
-    change_todos = AwaitedMethod(AnyStore.change_todos)
-    replace_todos = AwaitedMethod(AnyStore.replace_todos)
-    turns = AwaitedMethod(AnyStore.turns)
-    steps = AwaitedMethod(AnyStore.steps)
-    events = AwaitedMethod(AnyStore.events)
-    enqueue = AwaitedMethod(AnyStore.enqueue)
-    queued = AwaitedMethod(AnyStore.queued)
-    approvals = AwaitedMethod(AnyStore.approvals)
-    turn_approvals = AwaitedMethod(AnyStore.turn_approvals)
-    answer_approval = AwaitedMethod(AnyStore.answer_approval)
-    expire_approvals = AwaitedMethod(AnyStore.expire_approvals)
-    answered_turns = AwaitedMethod(AnyStore.answered_turns)
-    cancel_turn = AwaitedMethod(AnyStore.cancel_turn)
-    stop_turn = AwaitedMethod(AnyStore.stop_turn)
-    turn_requests = AwaitedMethod(AnyStore.turn_requests)
-    release = AwaitedMethod(AnyStore.release)
-    recover = AwaitedMethod(AnyStore.recover)
-    close = AwaitedMethod(AnyStore.close)
+    append = AwaitedMethod(Store.append)
+    extend = AwaitedMethod(Store.extend)
+    load = AwaitedMethod(Store.load)
+    sync = AwaitedMethod(Store.sync)
+    conversation = AwaitedMethod(Store.conversation)
+    conversations = AwaitedMethod(Store.conversations)
+    begin = AwaitedMethod(Store.begin)
+    overview = AwaitedMethod(Store.overview)
+    overviews = AwaitedMethod(Store.overviews)
+    set_title = AwaitedMethod(Store.set_title)
+    blob = AwaitedMethod(Store.blob)
+    backup = AwaitedMethod(Store.backup)
+    branches = AwaitedMethod(Store.branches)
+    fork = AwaitedMethod(Store.fork)
+    rewind = AwaitedMethod(Store.rewind)
+    edit = AwaitedMethod(Store.edit)
+    switch = AwaitedMethod(Store.switch)
+    reset = AwaitedMethod(Store.reset)
+    pin = AwaitedMethod(Store.pin)
+    unpin = AwaitedMethod(Store.unpin)
+    pinned = AwaitedMethod(Store.pinned)
+    delete = AwaitedMethod(Store.delete)
+    redact = AwaitedMethod(Store.redact)
+    redact_text = AwaitedMethod(Store.redact_text)
+    expire = AwaitedMethod(Store.expire)
+    todos = AwaitedMethod(Store.todos)
+    add_todo = AwaitedMethod(Store.add_todo)
+    set_todo = AwaitedMethod(Store.set_todo)
+    change_todos = AwaitedMethod(Store.change_todos)
+    replace_todos = AwaitedMethod(Store.replace_todos)
+    turns = AwaitedMethod(Store.turns)
+    steps = AwaitedMethod(Store.steps)
+    events = AwaitedMethod(Store.events)
+    enqueue = AwaitedMethod(Store.enqueue)
+    queued = AwaitedMethod(Store.queued)
+    approvals = AwaitedMethod(Store.approvals)
+    turn_approvals = AwaitedMethod(Store.turn_approvals)
+    answer_approval = AwaitedMethod(Store.answer_approval)
+    answered_turns = AwaitedMethod(Store.answered_turns)
+    cancel_turn = AwaitedMethod(Store.cancel_turn)
+    stop_turn = AwaitedMethod(Store.stop_turn)
+    turn_requests = AwaitedMethod(Store.turn_requests)
+    release = AwaitedMethod(Store.release)
+    recover = AwaitedMethod(Store.recover)
+    close = AwaitedMethod(Store.close)
 
     async def read(self, work: Callable[[Transaction], T]) -> T:
         """Run `work` in a transaction that reads."""
@@ -227,7 +224,7 @@ class AsyncStore:
         taken: list[Lease] = []
 
         def take(patient: bool) -> Lease:
-            taken.append(self.store.try_acquire(conversation, agent, ttl=ttl, patient=patient))
+            taken.append(leases_of(self.store).try_acquire(conversation, agent, ttl=ttl, patient=patient))
             return taken[0]
 
         try:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import log as logarithm
-from typing import Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -35,7 +35,7 @@ from contextc.store.message_log import (
     make_place,
     split_by_branch,
 )
-from contextc.store.store import Store as AnyStore
+from contextc.store.store import Store
 from contextc.store.transaction_engine import Transaction
 
 # ── terms ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -354,7 +354,7 @@ def load_scope(tx: Transaction, conversation: str) -> Scope:
     return Scope(tip, tuple(split_by_branch(load_lineage(tx, tip.branch), start, min(tip.seq, MAX_SEQ - 1))))
 
 
-def update_index(store: AnyStore[Any], conversation: str) -> bool:
+def update_index(store: Store, conversation: str) -> bool:
     """Index the messages of a conversation that are not indexed yet. Return False if the index cannot be stored."""
     while True:
         batch = store.read(lambda tx: _load_batch(tx, conversation))

@@ -39,13 +39,11 @@ from contextc.errors import (
 from contextc.messages import AnyPart, Message, ToolCall, find_open_calls, tool_result, validate_message
 from contextc.store import approvals, turn_records
 from contextc.store.message_log import (
-    DEFAULT_AGENT,
     FIND_TIP_AND_NUMBERS,
     Lease,
     Recovered,
     agent_of,
     append_messages,
-    check_name,
     find_free_uid,
     find_tip,
     insert_conversation,
@@ -57,7 +55,7 @@ from contextc.store.message_log import (
     prepare_entry,
     validate_for,
 )
-from contextc.store.transaction_engine import Connection, Transaction, TransactionEngine, jitter, log_warning
+from contextc.store.transaction_engine import Transaction, TransactionEngine, jitter, log_warning, reset_in_forks
 
 PROC = "/proc"
 
@@ -474,11 +472,11 @@ def _answer_open_calls(
     )
 
 
-# ── methods of the store ──────────────────────────────────────────────────────────────────────────────────────────────
-# Leases of a store, and the streams that are written under them: acquire, wait, renew, release, recover.
+# ── the leases of a store ─────────────────────────────────────────────────────────────────────────────────────────────
+# Leases of a store, and the streams that are written under them: take, wait, renew, release, recover.
 #
-# `LeaseManager` extends the transaction engine; `Store` adds the operations on conversations. A lease is renewed in
-# the background until it is released.
+# Each store has a `LeaseManager`; other modules get it with `leases_of(store)`. A lease is renewed in the background
+# until it is released.
 #
 # Turns that wait for another turn to end are queued within one process: first in, first out. The first waiter polls
 # the store, because the running turn may belong to another process, or its process may die. If the running turn
@@ -585,43 +583,24 @@ RECOVERY_SECONDS = 10
 """Time after which opening a store waits for no more locked conversations."""
 
 
-class LeaseManager(TransactionEngine[Connection]):
-    """The leases that a store handle holds."""
+class LeaseManager:
+    """The leases that a store handle holds, and the streams that are written under them."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, engine: TransactionEngine[Any]) -> None:
+        self._engine = engine
         self._renewals: dict[Lease, Callable[[], None]] = {}
         self._losses: dict[Lease, Callable[[], None]] = {}
         self._end_requests: dict[Lease, Callable[[str], None]] = {}
-        self.lease_queue = LeaseQueue()
+        self.queue = LeaseQueue()
         self._streams: dict[str, turn_records.Stream] = {}
         self.recovered: tuple[Recovered, ...] = ()
         """Dead turns that this handle has recovered."""
+        reset_in_forks(self)
 
-    @contextmanager
-    def lease(
-        self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0
-    ) -> Generator[Lease]:
-        """Hold the lease of an agent in a conversation, renewed until the block ends.
-
-        `wait` is the time in seconds to wait for another running turn. Then `ConversationBusy` is raised.
-        """
-        lease = self.acquire(conversation, agent, ttl=ttl, wait=wait)
-        try:
-            yield lease
-        except BaseException:
-            with suppress(ContextcError):  # keep the exception of the block
-                self._release(lease, failed=True)
-            raise
-        self._release(lease, failed=False)
-
-    def acquire(self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0) -> Lease:
-        """Take the lease, for code that cannot use a `with`. End it with `release`."""
-        check_name(agent, "agent")
-        if ttl <= 0:
-            raise InvalidInput("ttl must be above 0 seconds", got=ttl)
+    def acquire(self, conversation: str, agent: str, *, ttl: float, wait: float) -> Lease:
+        """Take the lease, waiting for at most `wait` seconds."""
         woken = threading.Event()
-        with self.lease_queue.join(conversation, agent, woken.set, wait=wait, ttl=ttl) as waiter:
+        with self.queue.join(conversation, agent, woken.set, wait=wait, ttl=ttl) as waiter:
             while True:
                 woken.clear()
                 try:
@@ -634,18 +613,18 @@ class LeaseManager(TransactionEngine[Connection]):
 
     def try_acquire(self, conversation: str, agent: str, *, ttl: float, patient: bool = False) -> Lease:
         """Take the lease without waiting, or raise. A `patient` caller leaves it to a late process that is alive."""
-        lease, recovered = self.write(
+        lease, recovered = self._engine.write(
             lambda tx: acquire(tx, conversation, agent, ttl, self._process_holds_lease, patient=patient)
         )
         if recovered is not None:
             self.recovered = (*self.recovered, recovered)[-MAX_RECOVERED:]
-        self._renewals[lease] = self._scheduler.run_every_for(ttl / 3, lease, self._renew)
-        _LEASE_HOLDERS[self.address, conversation, agent, lease.number] = self
+        self._renewals[lease] = self._engine.scheduler.run_every_for(ttl / 3, lease, self._renew)
+        _LEASE_HOLDERS[self._engine.address, conversation, agent, lease.number] = self
         return lease
 
     def load_busy_error(self, conversation: str, agent: str) -> ConversationBusy:
         """Return the error for a turn that cannot begin because another one runs or waits."""
-        number, _, left = self.read(lambda tx: load_lease(tx, conversation, agent))
+        number, _, left = self._engine.read(lambda tx: load_lease(tx, conversation, agent))
         return ConversationBusy(conversation, agent, number=number, seconds=max(0.0, left))
 
     def holds_lease(self, conversation: str, agent: str, number: int) -> bool:
@@ -671,40 +650,31 @@ class LeaseManager(TransactionEngine[Connection]):
 
     def find_end_requests(self, conversation: str) -> None:
         """Look for requests to end the turns of a conversation that run under this handle."""
-        for agent, number, kind in self.read(lambda tx: load_requests(tx, conversation)):
+        for agent, number, kind in self._engine.read(lambda tx: load_requests(tx, conversation)):
             for lease in list(self._end_requests):
                 if (lease.conversation, lease.agent, lease.number) == (conversation, agent, number):
                     self.report_end_request(lease, kind)
 
-    def release(self, lease: Lease, *, failed: bool = False) -> None:
-        """End the turn. Its open streams end as `error`; open calls of a `failed` turn get an error result."""
-        self._release(lease, failed=failed)
-
     def finish_release(self, lease: Lease) -> None:
         """Stop renewing a lease that has been released, and wake the first waiting turn."""
-        self._stop_renewing(lease)
-        self.lease_queue.wake_first(lease.conversation, lease.agent)
-
-    def stop_renewing(self, lease: Lease) -> None:
-        """Let a lease expire, because no turn runs under it any more. Writes nothing."""
-        self._stop_renewing(lease)
+        self.stop_renewing(lease)
+        self.queue.wake_first(lease.conversation, lease.agent)
 
     def close(self) -> None:
-        """End the turns of this handle and close all connections. An unavailable server is awaited only briefly."""
-        if not self._closed:
-            self.outage_seconds = min(self.outage_seconds, CLOSING_SECONDS)
+        """End the turns of this handle. An unavailable server is awaited only briefly."""
+        if not self._engine.is_closed:
+            self._engine.outage_seconds = min(self._engine.outage_seconds, CLOSING_SECONDS)
             for lease in list(self._renewals):
                 try:
-                    self._release(lease, failed=True)
+                    self.release(lease, failed=True)
                 except StoreUnavailable:
                     break
                 except ContextcError:
                     continue
-        super().close()
 
-    def _release(self, lease: Lease, *, failed: bool) -> None:
+    def release(self, lease: Lease, *, failed: bool) -> None:
         """End the turn of a lease. Open calls of a `failed` turn get an error result."""
-        if lease.pid != os.getpid() or self._closed:
+        if lease.pid != os.getpid() or self._engine.is_closed:
             return
         for uid, stream in list(self._streams.items()):
             if stream.lease == lease:
@@ -712,15 +682,12 @@ class LeaseManager(TransactionEngine[Connection]):
                     stream.flush()
                 stream.refuse_writes()
                 self._streams.pop(uid, None)
-        self._stop_renewing(lease)
-        self.write(lambda tx: release(tx, lease, failed=failed))
+        self.stop_renewing(lease)
+        self._engine.write(lambda tx: release(tx, lease, failed=failed))
         self.finish_release(lease)
 
-    def stream(self, lease: Lease, head: Message | None = None) -> turn_records.Stream:
-        """Open a stream for a message whose content is still arriving. Its end appends the message to the chain.
-
-        `head` is the message without parts (role, run, step …); by default a reply of the lease's agent.
-        """
+    def open_stream(self, lease: Lease, head: Message | None = None) -> turn_records.Stream:
+        """Open a stream, as `Store.stream`."""
         head = head or Message(role="assistant", author=lease.agent)
         if head.role != "assistant":
             raise InvalidMessage(
@@ -741,7 +708,7 @@ class LeaseManager(TransactionEngine[Connection]):
                 check_lease(tx, lease, lease.conversation)
                 turn_records.save_deltas(tx, uid, number, parts)
 
-            self.write(work, repeatable=True)
+            self._engine.write(work, repeatable=True)
 
         def close(number: int, parts: list[AnyPart], final: Message) -> Message:
             def work(tx: Transaction) -> Message:
@@ -750,7 +717,7 @@ class LeaseManager(TransactionEngine[Connection]):
                     turn_records.save_deltas(tx, uid, number, parts)
                 return close_stream(tx, lease.conversation, uid, final)[-1]
 
-            stored = self.write(work, repeatable=True)
+            stored = self._engine.write(work, repeatable=True)
             self._streams.pop(uid, None)
             return stored
 
@@ -758,17 +725,13 @@ class LeaseManager(TransactionEngine[Connection]):
             with suppress(LeaseLost):  # the next write raises it
                 stream.flush()
 
-        self.write(begin, repeatable=True)
+        self._engine.write(begin, repeatable=True)
         stream = self._streams[uid] = turn_records.Stream(uid, lease, save, close)
-        stream.stop_journaling = self._scheduler.run_every(turn_records.BATCH_SECONDS, flush)
+        stream.stop_journaling = self._engine.scheduler.run_every(turn_records.BATCH_SECONDS, flush)
         return stream
 
     def recover(self) -> list[Recovered]:
-        """Recover turns whose process died. Opening a store calls this; a live turn is never changed.
-
-        Without dead turns it costs one query of the held leases, so a server may call it every few seconds. Events
-        record what was done. A locked conversation is skipped until its next turn begins.
-        """
+        """Recover turns whose process died, as `Store.recover`."""
 
         def work(tx: Transaction, turn: tuple[str, str, int]) -> Recovered | None:
             if tx.dialect.short_lock_timeout:
@@ -776,17 +739,17 @@ class LeaseManager(TransactionEngine[Connection]):
             return recover_turn(tx, *turn, self._process_holds_lease)
 
         recovered: list[Recovered] = []
-        ended = self.read(lambda tx: find_dead_turns(tx, self._process_holds_lease))
+        ended = self._engine.read(lambda tx: find_dead_turns(tx, self._process_holds_lease))
         end = time.monotonic() + RECOVERY_SECONDS
         for index, turn in enumerate(ended):
             try:
-                found = self.write(lambda tx, turn=turn: work(tx, turn))
+                found = self._engine.write(lambda tx, turn=turn: work(tx, turn))
             except (
                 InvalidMessage,
                 StoreCorrupt,
                 StoreBusy,
             ) as error:  # one damaged turn must not prevent opening the store
-                if isinstance(error, StoreBusy) and not self.dialect.short_lock_timeout:
+                if isinstance(error, StoreBusy) and not self._engine.dialect.short_lock_timeout:
                     raise
                 log_warning(f"conversation {turn[0]!r}: could not recover the dead turn of agent {turn[1]!r}: {error}")
                 if isinstance(error, StoreBusy) and time.monotonic() > end:
@@ -799,7 +762,7 @@ class LeaseManager(TransactionEngine[Connection]):
         return recovered
 
     def _renew(self, due: list[Lease]) -> None:
-        renewed = self.write(lambda tx: renew_and_find_requests(tx, due), repeatable=True)
+        renewed = self._engine.write(lambda tx: renew_and_find_requests(tx, due), repeatable=True)
         for lease, kind in renewed.requests:
             self.report_end_request(lease, kind)
         for lease in renewed.lost:
@@ -812,22 +775,25 @@ class LeaseManager(TransactionEngine[Connection]):
 
     def _process_holds_lease(self, conversation: str, agent: str, number: int) -> bool:
         """Return True if this process holds a lease, through this handle or another one of the same store."""
-        key = self.address, conversation, agent, number
-        other = _LEASE_HOLDERS.get(key) if self.address != "memory:" else None  # each memory: handle is its own store
-        return any(not each._closed and each.holds_lease(*key[1:]) for each in (self, other) if each is not None)
+        key = self._engine.address, conversation, agent, number
+        other = _LEASE_HOLDERS.get(key) if key[0] != "memory:" else None  # each memory: handle is its own store
+        return any(
+            not each._engine.is_closed and each.holds_lease(*key[1:]) for each in (self, other) if each is not None
+        )
 
-    def _reset_after_fork(self) -> None:
-        super()._reset_after_fork()
+    def reset_after_fork(self) -> None:
+        """Forget the leases of the parent process."""
         self._renewals, self._losses, self._end_requests, self._streams = {}, {}, {}, {}
-        self.lease_queue = LeaseQueue()
+        self.queue = LeaseQueue()
 
-    def _stop_renewing(self, lease: Lease) -> None:
+    def stop_renewing(self, lease: Lease) -> None:
+        """Let a lease expire, because no turn runs under it any more. Writes nothing."""
         self._losses.pop(lease, None)
         self._end_requests.pop(lease, None)
-        _LEASE_HOLDERS.pop((self.address, lease.conversation, lease.agent, lease.number), None)
+        _LEASE_HOLDERS.pop((self._engine.address, lease.conversation, lease.agent, lease.number), None)
         if stop := self._renewals.pop(lease, None):
             stop()
 
 
-_LEASE_HOLDERS: "WeakValueDictionary[tuple[str, str, str, int], LeaseManager[Any]]" = WeakValueDictionary()
+_LEASE_HOLDERS: "WeakValueDictionary[tuple[str, str, str, int], LeaseManager]" = WeakValueDictionary()
 """The handle of this process that holds a lease, by store address, conversation, agent and number."""

@@ -35,7 +35,6 @@ from contextc.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from contextc.store.store import Store
 from contextc.store.transaction_engine import (
     OUTAGE_SECONDS,
     TABLE_PREFIX,
@@ -48,6 +47,7 @@ from contextc.store.transaction_engine import (
     RetryTransaction,
     Row,
     Transaction,
+    TransactionEngine,
     has_triggers,
 )
 
@@ -692,7 +692,7 @@ class SingleQuery(NamedTuple):
         return tx.rows(self.sql, *self.values)
 
 
-class PostgresStore(Store[StoreConnection]):
+class PostgresEngine(TransactionEngine[StoreConnection]):
     dialect = POSTGRES
 
     def __init__(self, url: str) -> None:
@@ -709,15 +709,15 @@ class PostgresStore(Store[StoreConnection]):
         self._settings = TransactionSettings(self._options)
 
     def _run_with_retries(self, work: Callable[[Transaction], Result], *, writing: bool, repeatable: bool) -> Result:
-        if self._closed:
+        if self.is_closed:
             self._checkout()  # raises
         # A reserved slot, so that leases are renewed on time while all other operations wait for locks.
         slots = self._scheduler_slot if threading.current_thread().name == THREAD_NAME else self._slots
         with slots.take(self.outage_seconds):
             return super()._run_with_retries(work, writing=writing, repeatable=repeatable)
 
-    def _reset_after_fork(self) -> None:
-        super()._reset_after_fork()
+    def reset_after_fork(self) -> None:
+        super().reset_after_fork()
         self._slots, self._scheduler_slot = ConnectionSlots(self._options.pool), ConnectionSlots(1)
 
     def _connect(self) -> StoreConnection:
@@ -861,7 +861,7 @@ class PostgresStore(Store[StoreConnection]):
             with suppress(psycopg.Error):
                 connection.execute("ROLLBACK")
 
-    def try_read_statement(self, sql: str, *values: object) -> list[Row] | None:
+    def try_read_statement(self, sql: str, values: tuple[object, ...]) -> list[Row] | None:
         return self.read(SingleQuery(sql, values))
 
     def _has_schema(self, tx: Transaction) -> bool:
@@ -879,7 +879,7 @@ class PostgresStore(Store[StoreConnection]):
         tx.run(f'CREATE SCHEMA IF NOT EXISTS "{self._schema}"')
         tx.run(f'SET LOCAL search_path = "{self._schema}", pg_temp')  # for the statements of migrations
 
-    def _erase_removed_content(self) -> None:
+    def erase_removed_content(self) -> None:
         """Do nothing: the server's vacuum removes old row versions."""
 
     def _map_error(self, error: psycopg.Error) -> ContextcError:

@@ -32,8 +32,17 @@ from contextc.errors import (
 from contextc.store import open_for_inspection
 from contextc.store.message_log import now_ms
 from contextc.store.migrations import migrations
-from contextc.store.store import Store
-from contextc.store.transaction_engine import Dialect, LockedRows, Result, Row, Transaction, jitter, log_warning
+from contextc.store.store import engine_of
+from contextc.store.transaction_engine import (
+    Dialect,
+    LockedRows,
+    Result,
+    Row,
+    Transaction,
+    TransactionEngine,
+    jitter,
+    log_warning,
+)
 
 # ── group commit ──────────────────────────────────────────────────────────────────────────────────────────────────────
 # Group commit: concurrent writers of one process share a transaction.
@@ -266,13 +275,13 @@ class SQLiteTransaction:
         return self._execute(sql, values).fetchone()  # pyright: ignore[reportArgumentType]
 
 
-class SQLiteStore(Store[sqlite3.Connection]):
+class SQLiteEngine(TransactionEngine[sqlite3.Connection]):
     dialect = SQLITE
 
     def __init__(self, path: str, *, read_only: bool = False) -> None:
         path = os.path.expanduser(path)
         super().__init__(f"sqlite:///{path}")
-        self.path, self._read_only = path, read_only
+        self.path, self.is_read_only = path, read_only
         self._file: tuple[int, int] | None = None
         self._looked = 0.0
         self._write_queue = WriteQueue(self._run_group)
@@ -322,9 +331,9 @@ class SQLiteStore(Store[sqlite3.Connection]):
         tx.run("RELEASE one")
         return found
 
-    def _reset_after_fork(self) -> None:
+    def reset_after_fork(self) -> None:
         """Replace the write queue, which another thread of the parent process may have held."""
-        super()._reset_after_fork()
+        super().reset_after_fork()
         self._write_queue = WriteQueue(self._run_group)
         self._stop_erasing = None
 
@@ -345,7 +354,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         return connection
 
     def _open_file(self) -> sqlite3.Connection:
-        if not self._read_only:
+        if not self.is_read_only:
             self._make_private()
             return self._open("mode=rwc", "journal_mode = WAL", "synchronous = FULL", "secure_delete = ON")
         try:
@@ -404,10 +413,10 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _is_clean(self, connection: sqlite3.Connection) -> bool:
         return not connection.in_transaction
 
-    def try_read_statement(self, sql: str, *values: object) -> list[Row] | None:
+    def try_read_statement(self, sql: str, values: tuple[object, ...]) -> list[Row] | None:
         return self._execute_single(sql, values, writing=False)[0]
 
-    def _run_single_statement(self, sql: str, values: tuple[object, ...]) -> bool:
+    def try_write_statement(self, sql: str, values: tuple[object, ...]) -> bool:
         return self._write_queue.try_now(lambda: self._execute_single(sql, values, writing=True)[1] == 1)
 
     def _execute_single(self, sql: str, values: tuple[object, ...], *, writing: bool) -> tuple[list[Row], int]:
@@ -426,7 +435,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             if isinstance(error, sqlite3.Error):
                 raise self._map_error(error) from error
             raise
-        if self._closed:
+        if self.is_closed:
             self._disconnect(connection)
         else:
             self._idle.append(connection)  # a single statement leaves no transaction open
@@ -437,7 +446,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
         self._looked = monotonic()
         found = _file_identity(self.path)
         if found != self._file:
-            self._closed = True
+            self.is_closed = True
             what = "was replaced by another file" if found else "was removed"
             raise StoreUnavailable(
                 f"{self.address} {what} while it was open; later changes are lost",
@@ -459,9 +468,9 @@ class SQLiteStore(Store[sqlite3.Connection]):
         return self.read(self._version)
 
     def initialize(self) -> None:
-        if not self._read_only:
+        if not self.is_read_only:
             super().initialize()
-            self._erase_removed_content()  # finish the erasures of a process that ended before the log was truncated
+            self.erase_removed_content()  # finish the erasures of a process that ended before the log was truncated
         elif (version := self.read(self._version)) != (known := migrations()[-1].version):
             if version > known:
                 raise SchemaTooNew(self.address, found=version, known=known)
@@ -481,14 +490,13 @@ class SQLiteStore(Store[sqlite3.Connection]):
     def _lock_schema(self, tx: Transaction) -> None:
         """Do nothing: BEGIN IMMEDIATE has already taken the only write lock."""
 
-    def _record_erasure(self, tx: Transaction) -> None:
+    def record_erasure(self, tx: Transaction) -> None:
         tx.run("INSERT INTO main.erasure (time) VALUES (?)", now_ms())
 
-    @property
-    def pending_erasure(self) -> int:
+    def count_pending_erasures(self) -> int:
         return self.read(lambda tx: tx.rows("SELECT count(*) FROM main.erasure")[0][0])
 
-    def _erase_removed_content(self) -> None:
+    def erase_removed_content(self) -> None:
         """Truncate the write-ahead log. If a reader still needs it, retry in the background.
 
         Freed pages of the file itself are zeroed at once.
@@ -499,7 +507,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
             f"{self.address}: redacted or deleted content stays in the write-ahead log while another connection "
             "reads from it. It is removed when that reader ends."
         )
-        self._stop_erasing = self._scheduler.run_every(ERASE_RETRY_SECONDS, self._retry_erasure)
+        self._stop_erasing = self.scheduler.run_every(ERASE_RETRY_SECONDS, self._retry_erasure)
 
     def _retry_erasure(self) -> None:
         if self._truncate_log(0) and self._stop_erasing is not None:
@@ -529,7 +537,7 @@ class SQLiteStore(Store[sqlite3.Connection]):
 
     def _map_error(self, error: sqlite3.Error) -> ContextcError:
         name = getattr(error, "sqlite_errorname", "") or ""
-        if self._read_only and name.startswith("SQLITE_READONLY"):
+        if self.is_read_only and name.startswith("SQLITE_READONLY"):
             return StoreReadOnly(
                 f"{self.address} is read-only: it was opened with ?mode=ro", fix="Open it without ?mode=ro."
             )
@@ -626,7 +634,7 @@ def sync_to_disk(path: str) -> None:
         os.close(descriptor)
 
 
-class MemoryStore(SQLiteStore):
+class MemoryEngine(SQLiteEngine):
     """A store on a single connection; transactions run one after the other."""
 
     def __init__(self) -> None:
@@ -641,10 +649,10 @@ class MemoryStore(SQLiteStore):
         return self._connection
 
     def _checkout(self) -> sqlite3.Connection:
-        return super()._checkout() if self._closed else self._connection  # raises if closed
+        return super()._checkout() if self.is_closed else self._connection  # raises if closed
 
     def _disconnect(self, connection: sqlite3.Connection) -> None:
-        if self._closed:
+        if self.is_closed:
             with self._lock:  # another thread may have a transaction open on it
                 super()._disconnect(connection)
 
@@ -660,9 +668,9 @@ class MemoryStore(SQLiteStore):
         with self._lock:
             return super()._execute_single(sql, values, writing=writing)
 
-    def _reset_after_fork(self) -> None:
+    def reset_after_fork(self) -> None:
         """Replace the lock, which another thread of the parent process may have held."""
-        super()._reset_after_fork()
+        super().reset_after_fork()
         self._lock = threading.RLock()
 
     def _checkin(self, connection: sqlite3.Connection) -> None:
@@ -671,10 +679,10 @@ class MemoryStore(SQLiteStore):
     def _check_file(self) -> None:
         """Do nothing: there is no file."""
 
-    def _record_erasure(self, tx: Transaction) -> None:
+    def record_erasure(self, tx: Transaction) -> None:
         """Do nothing: there is no file."""
 
-    def _erase_removed_content(self) -> None:
+    def erase_removed_content(self) -> None:
         """Do nothing: there is no file."""
 
     def backup(self, target: str | os.PathLike[str]) -> None:
@@ -687,7 +695,7 @@ class MemoryStore(SQLiteStore):
 
 
 # ── restore from a copy ───────────────────────────────────────────────────────────────────────────────────────────────
-# Restore of SQLite stores from copies, which are verified before use. `SQLiteStore.backup` makes them.
+# Restore of SQLite stores from copies, which are verified before use. `SQLiteEngine.backup` makes them.
 #
 # A store in WAL mode is up to three files. Copying one of them alone, or placing a copy beside the log of another
 # file, loses or corrupts data. Copies are therefore made with SQLite's backup API: one consistent snapshot in one file
@@ -705,7 +713,8 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
     """
     source = os.fspath(source)
     with open_for_inspection(address) as store:
-        path = store.path if isinstance(store, SQLiteStore) else ""
+        engine = engine_of(store)
+        path = engine.path if isinstance(engine, SQLiteEngine) else ""
     if not path:
         raise InvalidSetting(
             f"{address}: only a SQLite store can be restored from a file", fix="Use pg_restore or psql."
@@ -716,7 +725,7 @@ def restore(source: str | os.PathLike[str], address: str) -> str | None:
     partial = f"{path}.restoring"
     remove_if_exists(partial)
     try:
-        with SQLiteStore(source, read_only=True) as copy:
+        with closing(SQLiteEngine(source, read_only=True)) as copy:
             version, known = copy.schema_version(), migrations()[-1].version
             if version > known:
                 raise SchemaTooNew(copy.address, found=version, known=known)

@@ -1,16 +1,23 @@
-"""The `Store` interface of all back-ends. Each method is one transaction, durable when it returns."""
+"""`Store`: what programs do with a store of any back-end. Each method is one transaction, durable when it returns.
+
+Its public names are what a program needs. The rest of the package also uses its back-end (`engine_of`), the leases that
+it holds (`leases_of`), and the functions after the class.
+"""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec.structs import replace
 
-from contextc.errors import InvalidInput, InvalidMessage, InvalidSetting, StoreCorrupt
+from contextc.errors import ContextcError, InvalidInput, InvalidMessage, InvalidSetting, StoreCorrupt
 from contextc.events import AnyEvent
 from contextc.messages import Message, validate_message
 from contextc.store import (
+    approvals,
     branches,
     conversation_list,
     leases,
@@ -18,10 +25,13 @@ from contextc.store import (
     pins,
     redaction,
     session_transcripts,
+    turn_controls,
     turn_records,
 )
 from contextc.store import turn_records as records
+from contextc.store.approvals import Approval
 from contextc.store.conversation_list import ConversationOverview, ConversationPage
+from contextc.store.leases import LeaseManager
 from contextc.store.message_log import (
     DEFAULT_AGENT,
     DOCTOR_HINT,
@@ -29,37 +39,69 @@ from contextc.store.message_log import (
     BranchTip,
     Conversation,
     Lease,
+    Recovered,
     Reference,
     bytes_or_none,
     check_name,
+    load_tip,
+    now_ms,
 )
 from contextc.store.redaction import check_redacted_text
 from contextc.store.session_transcripts import TranscriptKey
-from contextc.store.transaction_engine import Connection, Transaction
-from contextc.store.turn_controls import TurnControls
-from contextc.store.turn_records import QueuedMessage, QueueKind, StepRecord, TurnRecord
+from contextc.store.transaction_engine import Result, Transaction, TransactionEngine
+from contextc.store.turn_controls import RequestKind, TurnRequest
+from contextc.store.turn_records import QueuedMessage, QueueKind, StepRecord, Stream, TurnRecord
 from contextc.tools.todos import Todo, TodoChange, TodoState, numbered_todos, validated_text
 
 if TYPE_CHECKING:
     from contextc.store.async_store import AsyncStore
 
-Result = TypeVar("Result")
 EXPIRE_BATCH = 500
 MAX_CACHED_TIPS = 10_000
+MAX_WHO = 200
 
 
-class Store(TurnControls[Connection]):
+class Store:
     """Durable storage of conversations. `contextc.open_store` opens one."""
 
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
+    def __init__(self, engine: TransactionEngine[Any]) -> None:
+        self._engine = engine
+        self._leases = LeaseManager(engine)
         self._tips: dict[str, BranchTip] = {}
         self._verified = message_log.VerifiedRanges()
 
-    def initialize(self) -> None:
-        """Migrate the schema, then recover dead turns."""
-        self.migrate()
-        self.recovered += tuple(self.recover())
+    def __repr__(self) -> str:
+        return f"<Store {self.address}{', closed' if self._engine.is_closed else ''}>"
+
+    @property
+    def address(self) -> str:
+        """The address of the store, without its password and other secrets."""
+        return self._engine.address
+
+    def read(self, work: Callable[[Transaction], Result]) -> Result:
+        """Run read-only work on one consistent snapshot of the store."""
+        return self._engine.read(work)
+
+    def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        """Run work in one transaction. It is retried after a conflict, so it must have no other effects.
+
+        `repeatable` work checks `tx.is_retry` and finds the changes of an earlier attempt. It is retried even if the
+        connection broke during commit and the server does not report the outcome.
+        """
+        return self._engine.write(work, repeatable=repeatable)
+
+    def close(self) -> None:
+        """End the turns of this handle and close all connections. An unavailable server is awaited only briefly."""
+        self._leases.close()
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def aio(self) -> "AsyncStore":
@@ -159,6 +201,7 @@ class Store(TurnControls[Connection]):
         return self.read(lambda tx: branches.load_conversation(tx, name))
 
     def conversations(self) -> list[Conversation]:
+        """Return the state of all conversations."""
         return self.read(branches.list_conversations)
 
     def begin(self, name: str) -> Conversation:
@@ -198,9 +241,7 @@ class Store(TurnControls[Connection]):
 
         SQLite and `memory:` only. `contextc restore` restores it.
         """
-        raise InvalidSetting(
-            f"{self.address}: only SQLite stores can be backed up to a file", fix="Use pg_dump and pg_restore."
-        )
+        self._engine.backup(target)
 
     # ── branches ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -234,6 +275,7 @@ class Store(TurnControls[Connection]):
         return self.write(lambda tx: pins.pin_message(tx, conversation, target))
 
     def unpin(self, conversation: str, target: Reference) -> list[int]:
+        """Remove a pin. Return the seqs of the messages that are no longer pinned."""
         return self.write(lambda tx: pins.unpin_message(tx, conversation, target))
 
     def pinned(self, conversation: str) -> list[int]:
@@ -251,23 +293,7 @@ class Store(TurnControls[Connection]):
         `pending_erasure` is above 0 while its content is still in the files of the store.
         """
 
-        self.delete_selected(lambda tx: [conversation])
-
-    def delete_selected(self, select: Callable[[Transaction], Iterable[str]]) -> list[str]:
-        """Delete the conversations that `select` returns, in one transaction. Return their names."""
-
-        def work(tx: Transaction) -> list[str]:
-            names = list(select(tx))
-            for name in names:
-                branches.delete_conversation(tx, name)
-            if names:
-                self._record_erasure(tx)
-            return names
-
-        names = self.write(work)
-        if names:
-            self._erase_removed_content()
-        return names
+        delete_selected(self, lambda tx: [conversation])
 
     # ── redaction ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -277,7 +303,7 @@ class Store(TurnControls[Connection]):
         `pending_erasure` is above 0 while the content is still in the files of the store.
         """
 
-        return self._erase(lambda tx: redaction.redact_message(tx, conversation, target))
+        return self._engine.erase(lambda tx: redaction.redact_message(tx, conversation, target))
 
     def redact_text(self, conversation: str, text: str) -> list[Message]:
         """Remove a text permanently from all that is stored of a conversation and its forks. Return the messages of it.
@@ -286,7 +312,7 @@ class Store(TurnControls[Connection]):
         and states of triggers the text is replaced. System prompts and requests with it can no longer be rebuilt.
         """
         check_redacted_text(text)
-        return self._erase(lambda tx: redaction.redact_text(tx, conversation, text))
+        return self._engine.erase(lambda tx: redaction.redact_text(tx, conversation, text))
 
     def expire(self, age: timedelta) -> int:
         """Redact every message older than `age`. Return their number.
@@ -302,37 +328,20 @@ class Store(TurnControls[Connection]):
         def work(tx: Transaction) -> tuple[int, int]:
             count, last = redaction.redact_older(tx, before, EXPIRE_BATCH, after)
             if count:
-                self._record_erasure(tx)
+                self._engine.record_erasure(tx)
             return count, last
 
         def drop(tx: Transaction) -> int:
             count = session_transcripts.delete_unowned_older(tx, before)
             if count:
-                self._record_erasure(tx)
+                self._engine.record_erasure(tx)
             return count
 
         while (found := self.write(work))[0]:
             total, after = total + found[0], found[1]
         if self.write(drop) or total:
-            self._erase_removed_content()
+            self._engine.erase_removed_content()
         return total
-
-    def drop_transcript(self, key: TranscriptKey) -> None:
-        """Remove a provider's transcript of a session permanently: one subpath of it, or all."""
-
-        self._erase(lambda tx: session_transcripts.delete_transcript(tx, key), repeatable=True)
-
-    def _erase(self, remove: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
-        """Remove content in one transaction, then from the files of the store."""
-
-        def work(tx: Transaction) -> Result:
-            result = remove(tx)
-            self._record_erasure(tx)
-            return result
-
-        result = self.write(work, repeatable=repeatable)
-        self._erase_removed_content()
-        return result
 
     @property
     def pending_erasure(self) -> int:
@@ -342,7 +351,7 @@ class Store(TurnControls[Connection]):
         background, and when it is next opened. Other back-ends return 0: a PostgreSQL server erases removed rows with
         its next vacuum.
         """
-        return 0
+        return self._engine.count_pending_erasures()
 
     # ── todos ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -350,7 +359,7 @@ class Store(TurnControls[Connection]):
         """Return the todo list of an agent in a conversation, in order."""
         check_name(agent, "agent")
         check_name(conversation)
-        rows = self.try_read_statement(turn_records.LOAD_TODOS, agent, conversation)  # read in every step
+        rows = self._engine.try_read_statement(turn_records.LOAD_TODOS, (agent, conversation))  # read in every step
         if rows is None:
             return self.read(lambda tx: turn_records.load_todos(tx, conversation, agent))
         return turn_records.decode_todos(conversation, rows)
@@ -428,6 +437,151 @@ class Store(TurnControls[Connection]):
         """Return the queued input of an agent in order of arrival."""
         return self.read(lambda tx: records.load_queue(tx, message_log.load_tip(tx, conversation).conversation, agent))
 
+    # ── leases and streams ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def lease(
+        self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0
+    ) -> Generator[Lease]:
+        """Hold the lease of an agent in a conversation, renewed until the block ends.
+
+        `wait` is the time in seconds to wait for another running turn. Then `ConversationBusy` is raised.
+        """
+        lease = self.acquire(conversation, agent, ttl=ttl, wait=wait)
+        try:
+            yield lease
+        except BaseException:
+            with suppress(ContextcError):  # keep the exception of the block
+                self._leases.release(lease, failed=True)
+            raise
+        self._leases.release(lease, failed=False)
+
+    def acquire(self, conversation: str, agent: str = DEFAULT_AGENT, *, ttl: float = 30, wait: float = 0) -> Lease:
+        """Take the lease, for code that cannot use a `with`. End it with `release`."""
+        check_name(agent, "agent")
+        if ttl <= 0:
+            raise InvalidInput("ttl must be above 0 seconds", got=ttl)
+        return self._leases.acquire(conversation, agent, ttl=ttl, wait=wait)
+
+    def release(self, lease: Lease, *, failed: bool = False) -> None:
+        """End the turn. Its open streams end as `error`; open calls of a `failed` turn get an error result."""
+        self._leases.release(lease, failed=failed)
+
+    def on_lease_lost(self, lease: Lease, callback: Callable[[], None]) -> None:
+        """Register a callback for the loss of a lease. It runs once, on another thread, and not after a release."""
+        self._leases.on_lease_lost(lease, callback)
+
+    def stream(self, lease: Lease, head: Message | None = None) -> Stream:
+        """Open a stream for a message whose content is still arriving. Its end appends the message to the chain.
+
+        `head` is the message without parts (role, run, step …); by default a reply of the lease's agent.
+        """
+        return self._leases.open_stream(lease, head)
+
+    def recover(self) -> list[Recovered]:
+        """Recover turns whose process died. Opening a store calls this; a live turn is never changed.
+
+        Without dead turns it costs one query of the held leases, so a server may call it every few seconds. Events
+        record what was done. A locked conversation is skipped until its next turn begins.
+        """
+        return self._leases.recover()
+
+    @property
+    def recovered(self) -> tuple[Recovered, ...]:
+        """Dead turns that this handle has recovered, also when it was opened."""
+        return self._leases.recovered
+
+    # ── approvals, and requests to end turns ──────────────────────────────────────────────────────────────────────────
+
+    def approvals(self, conversation: str | None = None) -> list[Approval]:
+        """Return the pending approvals of a conversation, or of the whole store, oldest first.
+
+        Expired ones are answered with their default answer first. Raises `UnknownConversation`.
+        """
+
+        def work(tx: Transaction) -> list[Approval]:
+            if conversation is not None:
+                load_tip(tx, conversation)
+            return approvals.load_pending(tx, conversation)
+
+        found, now = self.read(work), now_ms()
+        if any(0 < each.expires <= now for each in found):
+            expire_approvals(self, conversation)
+            found = self.read(work)
+        return found
+
+    def turn_approvals(self, conversation: str, turn: int) -> list[Approval]:
+        """Return all approvals of a turn, also those that were answered or withdrawn."""
+        return self.read(lambda tx: approvals.load_turn_approvals(tx, load_tip(tx, conversation).conversation, turn))
+
+    def answer_approval(
+        self,
+        id: str,
+        allow: bool,
+        *,
+        reason: str = "",
+        who: str = "",
+        result: str | None = None,
+        failed: bool = False,
+        in_transaction: Callable[[Transaction, Approval], None] | None = None,
+    ) -> Approval:
+        """Answer a pending approval. The model gets the `reason` of a denial. `who` is stored with the answer.
+
+        `result` is what a client's own tool returned, and `failed` is True if it failed. Only approvals with `client`
+        have one.
+
+        The first answer counts: a later one raises `AlreadyAnswered`, which names who answered and when. The turn is
+        not continued by this; `in_transaction` can submit that in the same transaction. Raises `UnknownApproval`.
+        """
+        if not isinstance(allow, bool):
+            raise InvalidInput("allow must be True or False", got=allow)
+        for name, text in (("reason", reason), ("who", who), ("result", result or "")):
+            if not isinstance(text, str):
+                raise InvalidInput(f"{name} must be a string, got {type(text).__name__}")
+        known = self.read(lambda tx: approvals.load_approval(tx, id))
+        if known.state == "pending" and 0 < known.expires <= now_ms():
+            expire_approvals(self, known.conversation)
+        time = now_ms()
+
+        def work(tx: Transaction) -> Approval:
+            done = approvals.answer(
+                tx, id, allow=allow, reason=reason, who=who[:MAX_WHO], time=time, result=result, failed=failed
+            )
+            if in_transaction is not None:
+                in_transaction(tx, done)
+            return done
+
+        return self.write(work, repeatable=in_transaction is None)
+
+    def answered_turns(self) -> list[tuple[str, str, int]]:
+        """Return the turns that wait although all their approvals are answered: conversation, agent and turn."""
+        expire_approvals(self)
+        return self.read(approvals.load_answered_turns)
+
+    def cancel_turn(self, conversation: str, agent: str = DEFAULT_AGENT, *, who: str = "") -> TurnRequest:
+        """Cancel an agent's turn, in whichever process it runs. A turn that waits for approval ends at once.
+
+        A running turn notices the request with its next write or step, at the latest when its lease is renewed.
+        """
+        return self._request_end(conversation, agent, "cancel", who)
+
+    def stop_turn(self, conversation: str, agent: str = DEFAULT_AGENT, *, who: str = "") -> TurnRequest:
+        """End an agent's turn after its current step, in whichever process it runs. Its finish reason is `stopped`."""
+        return self._request_end(conversation, agent, "stop", who)
+
+    def turn_requests(self, conversation: str, turn: int) -> list[TurnRequest]:
+        """Return the requests to end a turn, oldest first."""
+        return self.read(lambda tx: turn_controls.load_requests(tx, conversation, turn))
+
+    def _request_end(self, conversation: str, agent: str, kind: RequestKind, who: str) -> TurnRequest:
+        check_name(agent, "agent")
+        if not isinstance(who, str):
+            raise InvalidInput(f"who must be a string, got {type(who).__name__}")
+        self.recover()  # a turn whose process has ended is interrupted, and not running
+        return self.write(lambda tx: turn_controls.request_end(tx, conversation, agent, kind, who[:MAX_WHO]))
+
+    # ── appends ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
     def _append_at_tip(self, conversation: str, entry: message_log.PendingMessage) -> Message | None:
         """Append with a single statement at the tip that this handle last saw, the fast path of a plain append.
 
@@ -437,15 +591,10 @@ class Store(TurnControls[Connection]):
         if tip is None or entry.admitted.blobs or entry.admitted.message.uid or entry.time // 1000 != tip.last_active:
             return None
         message, values = message_log.build_row(tip, entry)
-        if not self._run_single_statement(message_log.APPEND_AT_TIP, message_log.values_at_tip(values, tip)):
+        if not self._engine.try_write_statement(message_log.APPEND_AT_TIP, message_log.values_at_tip(values, tip)):
             return None
         self._tips[conversation] = replace(tip, seq=message.seq, id=values[1])
         return message
-
-    def cache_tip(self, conversation: str, end: BranchTip) -> None:
-        """Update the cached tip of a conversation after a transaction outside this class."""
-        if conversation in self._tips:
-            self._tips[conversation] = end
 
     def _append(
         self,
@@ -471,6 +620,70 @@ class Store(TurnControls[Connection]):
                 self._tips.clear()
             self._tips[conversation] = ends[-1]
         return stored
+
+
+# ── internals, for other modules ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def engine_of(store: Store) -> TransactionEngine[Any]:
+    """Return the back-end of a store."""
+    return store._engine  # pyright: ignore[reportPrivateUsage]
+
+
+def leases_of(store: Store) -> LeaseManager:
+    """Return the leases that a store handle holds."""
+    return store._leases  # pyright: ignore[reportPrivateUsage]
+
+
+def open_with(engine: TransactionEngine[Any]) -> Store:
+    """Return a store with that back-end: migrate its tables, then recover dead turns."""
+    store = Store(engine)
+    try:
+        engine.initialize()
+        if not engine.is_read_only:
+            leases = leases_of(store)
+            leases.recovered += tuple(leases.recover())
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def cache_tip(store: Store, conversation: str, end: BranchTip) -> None:
+    """Update the cached tip of a conversation after a transaction outside of `Store`."""
+    tips = store._tips  # pyright: ignore[reportPrivateUsage]
+    if conversation in tips:
+        tips[conversation] = end
+
+
+def delete_selected(store: Store, select: Callable[[Transaction], Iterable[str]]) -> list[str]:
+    """Delete the conversations that `select` returns, in one transaction. Return their names."""
+    engine = engine_of(store)
+
+    def work(tx: Transaction) -> list[str]:
+        names = list(select(tx))
+        for name in names:
+            branches.delete_conversation(tx, name)
+        if names:
+            engine.record_erasure(tx)
+        return names
+
+    names = store.write(work)
+    if names:
+        engine.erase_removed_content()
+    return names
+
+
+def drop_transcript(store: Store, key: TranscriptKey) -> None:
+    """Remove a provider's transcript of a session permanently: one subpath of it, or all."""
+    engine_of(store).erase(lambda tx: session_transcripts.delete_transcript(tx, key), repeatable=True)
+
+
+def expire_approvals(store: Store, conversation: str | None = None) -> list[Approval]:
+    """Answer expired approvals with their default answer. Return these."""
+    if not store.read(lambda tx: approvals.has_expired(tx, conversation)):
+        return []
+    return store.write(lambda tx: approvals.expire_pending(tx, conversation))
 
 
 def _with_author(message: Message, lease: Lease) -> Message:

@@ -19,12 +19,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, LiteralString, NamedTuple, Protocol, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, LiteralString, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 from weakref import WeakSet
 
 from contextc._credential_mask import get_logger
-from contextc.errors import SchemaTooNew, StoreError, StoreUnavailable
+from contextc.errors import InvalidSetting, SchemaTooNew, StoreError, StoreUnavailable
 from contextc.store.migrations import Migration, migrations
 
 if TYPE_CHECKING:
@@ -364,16 +363,19 @@ Connection = TypeVar("Connection")
 
 
 class TransactionEngine(ABC, Generic[Connection]):
+    """The back-end of a store. `Store` has one; other modules get it with `engine_of(store)`."""
+
     dialect: Dialect
     outage_seconds = OUTAGE_SECONDS
+    is_read_only = False
 
     def __init__(self, address: str) -> None:
         self.address = address
         self._idle: list[Connection] = []
         self._inherited: list[Connection] = []
-        self._scheduler = Scheduler()
-        self._closed = False
-        _OPEN.add(self)
+        self.scheduler = Scheduler()
+        self.is_closed = False
+        reset_in_forks(self)
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         """Run read-only work on one consistent snapshot of the store."""
@@ -387,25 +389,43 @@ class TransactionEngine(ABC, Generic[Connection]):
         """
         return self._run_with_retries(work, writing=True, repeatable=repeatable)
 
+    def erase(self, remove: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+        """Remove content in one transaction, then from the files of the store."""
+
+        def work(tx: Transaction) -> Result:
+            result = remove(tx)
+            self.record_erasure(tx)
+            return result
+
+        result = self.write(work, repeatable=repeatable)
+        self.erase_removed_content()
+        return result
+
+    def count_pending_erasures(self) -> int:
+        """Return the number of erasures whose content is still in the files of the store."""
+        return 0
+
+    def backup(self, target: str | os.PathLike[str]) -> None:
+        """Write a snapshot of the whole store into a new file."""
+        raise InvalidSetting(
+            f"{self.address}: only SQLite stores can be backed up to a file", fix="Use pg_dump and pg_restore."
+        )
+
     def close(self) -> None:
         """Close all connections. Leases that are still held expire."""
-        self._closed = True
-        self._scheduler.stop()
+        self.is_closed = True
+        self.scheduler.stop()
         self._drop_idle()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __del__(self) -> None:
         """Close a store that was not closed explicitly."""
-        if not getattr(self, "_closed", True):
+        if not getattr(self, "is_closed", True):
             with suppress(Exception):
                 self.close()
+
+    def initialize(self) -> None:
+        """Prepare the tables of a store that is opened."""
+        self.migrate()
 
     def migrate(self, steps: tuple[Migration, ...] | None = None) -> None:
         """Migrate the schema to the current version. Raise `SchemaTooNew` if the store is newer."""
@@ -489,26 +509,22 @@ class TransactionEngine(ABC, Generic[Connection]):
         """Return a listener for changes of conversations, or None if the back-end has none. Then poll."""
         return None
 
-    def try_write_statement(self, sql: str, *values: object) -> bool:
+    def try_write_statement(self, sql: str, values: tuple[object, ...]) -> bool:
         """Run one statement as its own transaction, if the back-end has a fast path. Return True if it changed a row.
 
         On False (no change, or no fast path) use `write`.
         """
-        return self._run_single_statement(sql, values)
+        return False
 
-    def try_read_statement(self, sql: str, *values: object) -> list[Row] | None:
+    def try_read_statement(self, sql: str, values: tuple[object, ...]) -> list[Row] | None:
         """Return the rows of one SELECT as its own transaction, or None if the back-end has no fast path.
 
         On None use `read`.
         """
         return None
 
-    def _run_single_statement(self, sql: str, values: tuple[object, ...]) -> bool:
-        """Run one statement as its own transaction. Return True if it changed a row; the default is unsupported."""
-        return False
-
     def _checkout(self) -> Connection:
-        if self._closed:
+        if self.is_closed:
             raise StoreUnavailable(f"{self.address}: the store has been closed", fix="Open it again with open_store.")
         try:
             return self._idle.pop()
@@ -516,15 +532,15 @@ class TransactionEngine(ABC, Generic[Connection]):
             return self._connect()
 
     def _checkin(self, connection: Connection) -> None:
-        if self._closed or not self._is_clean(connection):
+        if self.is_closed or not self._is_clean(connection):
             self._disconnect(connection)
         else:
             self._idle.append(connection)
 
-    def _reset_after_fork(self) -> None:
+    def reset_after_fork(self) -> None:
         """Set connections aside in a child process: they belong to the parent and must not even be closed here."""
         self._inherited += self._idle
-        self._idle, self._scheduler = [], Scheduler()
+        self._idle, self.scheduler = [], Scheduler()
 
     def _drop_all(self, connection: Connection | None) -> None:
         """Close all connections after a failure of the store itself."""
@@ -581,19 +597,30 @@ class TransactionEngine(ABC, Generic[Connection]):
         """Lock the store against migration by other processes."""
 
     @abstractmethod
-    def _erase_removed_content(self) -> None:
+    def erase_removed_content(self) -> None:
         """Erase removed content from the files too, as far as the back-end allows."""
 
-    def _record_erasure(self, tx: Transaction) -> None:
+    def record_erasure(self, tx: Transaction) -> None:
         """Record, in the same transaction, that removed content must still be erased from the files."""
 
 
-_OPEN: "WeakSet[TransactionEngine[Any]]" = WeakSet()
+class ResetAfterFork(Protocol):
+    """The state of a process that a forked process must not use."""
+
+    def reset_after_fork(self) -> None: ...
+
+
+_open: "WeakSet[ResetAfterFork]" = WeakSet()
+
+
+def reset_in_forks(state: ResetAfterFork) -> None:
+    """Call `reset_after_fork` in every process that is forked from this one, as long as `state` exists."""
+    _open.add(state)
 
 
 def _after_fork() -> None:
-    for engine in _OPEN:
-        engine._reset_after_fork()  # pyright: ignore[reportPrivateUsage]
+    for state in _open:
+        state.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,7 +10,7 @@ from procrastinate.connector import Notify
 from procrastinate.exceptions import ConnectorException
 
 from contextc._credential_mask import get_logger
-from contextc.store.postgres import PostgresStore
+from contextc.store.postgres import PostgresEngine
 
 log = get_logger(__name__)
 RETRY_SECONDS = 1.0
@@ -66,10 +66,10 @@ class QueueConnection(PsycopgConnector):
             await asyncio.sleep(RETRY_SECONDS)
 
 
-def make_queue_connection(store: PostgresStore) -> QueueConnection:
+def make_queue_connection(engine: PostgresEngine) -> QueueConnection:
     """Return a connection to the queue of a store. It is not opened yet."""
     return QueueConnection(
-        kwargs={**store.connection_parameters(), "prepare_threshold": None},
+        kwargs={**engine.connection_parameters(), "prepare_threshold": None},
         min_size=1,
         max_size=POOL_SIZE,
         timeout=POOL_TIMEOUT,

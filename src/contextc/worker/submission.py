@@ -13,6 +13,7 @@ from contextc.executor.event_hub import event_hub
 from contextc.messages import Message, validate_message
 from contextc.store import Store, submitted_turns, turn_queue
 from contextc.store.message_log import DEFAULT_AGENT, check_name, check_new_name, prepare_entry
+from contextc.store.store import engine_of
 from contextc.store.submitted_turns import SubmittedInput, submit_input
 from contextc.store.transaction_engine import Transaction, create_triggers_sql
 from contextc.store.turn_queue import DEFAULT_QUEUE, WorkerTurn
@@ -33,7 +34,7 @@ _lock = threading.Lock()
 
 def create_queue_tables(store: Store) -> None:
     """Create the tables of the queue if they do not exist. Raises `InvalidSetting` unless the store is PostgreSQL."""
-    turn_queue.check_backend(store.address, store.dialect.name)
+    turn_queue.check_backend(store.address, engine_of(store).dialect.name)
     with _lock:
         if store in _prepared:
             return

@@ -24,6 +24,7 @@ from contextc.executor import AgentExecutor, Suspend
 from contextc.providers import Provider
 from contextc.store import Store, submitted_turns, turn_queue
 from contextc.store.message_log import find_tip
+from contextc.store.store import engine_of, expire_approvals
 from contextc.store.transaction_engine import Transaction, jitter
 from contextc.store.turn_queue import DEFAULT_QUEUE, TASK_NAME, QueuedJob
 from contextc.store.turn_records import TurnRecord
@@ -251,7 +252,7 @@ class TurnWorker:
 
     def __init__(self, store: Store, agents: Mapping[str, AgentExecutor], options: WorkerOptions | None = None) -> None:
         self.store, self.options = store, options or WorkerOptions()
-        turn_queue.check_backend(store.address, store.dialect.name)
+        turn_queue.check_backend(store.address, engine_of(store).dialect.name)
         check_queue(self.options.queue)
         if self.options.concurrency < 1:
             raise InvalidInput("concurrency must be at least 1", got=self.options.concurrency)
@@ -294,12 +295,13 @@ class TurnWorker:
         """Run turns until `stop` is called."""
         with importing("procrastinate", extra="worker", needed_by="workers"):
             import procrastinate
-        from contextc.store.postgres import PostgresStore
+        from contextc.store.postgres import PostgresEngine
         from contextc.worker.queue_connection import make_queue_connection
 
         await run_blocking(create_queue_tables, self.store)
-        assert isinstance(self.store, PostgresStore), "only PostgreSQL stores have a queue"
-        connection = make_queue_connection(self.store)
+        engine = engine_of(self.store)
+        assert isinstance(engine, PostgresEngine), "only PostgreSQL stores have a queue"
+        connection = make_queue_connection(engine)
         app = procrastinate.App(connector=connection)
         app.task(name=TASK_NAME, queue=self.options.queue, pass_context=True, retry=_retry_strategy())(self._run_job)
         async with app.open_async():
@@ -412,7 +414,7 @@ class TurnWorker:
         while True:
             try:
                 await self._rescue_jobs(app, connection)
-                await run_blocking(self.store.expire_approvals)
+                await run_blocking(expire_approvals, self.store)
                 self.last_contact = time.monotonic()
             except Exception as error:
                 log.warning("the queue could not be watched: %s", error)

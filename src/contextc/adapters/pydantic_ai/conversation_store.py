@@ -38,6 +38,7 @@ from contextc.store import Store, branches, message_log, session_transcripts
 from contextc.store.message_log import SEQ_MASK, find_tip
 from contextc.store.message_matching import align_histories
 from contextc.store.session_transcripts import TranscriptKey, TranscriptRow
+from contextc.store.store import delete_selected, drop_transcript
 from contextc.store.transaction_engine import Transaction
 
 PROJECT = "pydantic-ai"
@@ -217,8 +218,8 @@ def _delete_record(store: Store, conversation_id: str, expected_revision: str) -
             raise ConversationConflict(conversation_id)
         return [conversation_id] if has_conversation else []
 
-    if not store.delete_selected(select):
-        store.drop_transcript(_key(conversation_id))
+    if not delete_selected(store, select):
+        drop_transcript(store, _key(conversation_id))
 
 
 def _key(conversation_id: str) -> TranscriptKey:

@@ -16,6 +16,7 @@ from contextc.providers.client import ProviderCall
 from contextc.store import Store, session_transcripts
 from contextc.store.message_log import check_name
 from contextc.store.session_transcripts import EntryBatch, TranscriptKey
+from contextc.store.store import drop_transcript
 
 if TYPE_CHECKING:
     from claude_agent_sdk import (
@@ -83,7 +84,7 @@ class ClaudeSessions:
     async def delete(self, key: "SessionKey") -> None:
         """Delete a transcript permanently. A main transcript is deleted with those of its subagents."""
         where = _where(key)
-        await _on_thread(lambda: self.store.drop_transcript(where))
+        await _on_thread(lambda: drop_transcript(self.store, where))
 
     async def list_subkeys(self, key: "SessionListSubkeysKey") -> list[str]:
         """Return the subpaths of a session: the transcripts of its subagents."""
