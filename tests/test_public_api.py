@@ -2,6 +2,7 @@
 
 import inspect
 import pkgutil
+import re
 import subprocess
 import sys
 import tomllib
@@ -22,6 +23,28 @@ def test_every_public_name_is_there_and_nothing_else_is_promised() -> None:
     assert sorted(cc.__all__) == cc.__all__ == dir(cc)
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         cc.nope  # noqa: B018  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]
+
+
+STORE_NAMES = {
+    *("append", "extend", "load", "sync", "blob", "conversation", "conversations", "begin", "overview", "overviews"),
+    *("set_title", "delete", "branches", "fork", "rewind", "edit", "switch", "reset", "pin", "unpin", "pinned"),
+    *("redact", "redact_text", "expire", "pending_erasure"),
+    *("todos", "add_todo", "set_todo", "change_todos", "replace_todos"),
+    *("lease", "acquire", "release", "on_lease_lost", "stream", "recover", "recovered"),
+    *("turns", "steps", "events", "enqueue", "queued"),
+    *("approvals", "turn_approvals", "answer_approval", "answered_turns", "cancel_turn", "stop_turn", "turn_requests"),
+    *("read", "write", "aio", "backup", "address", "close"),
+}
+
+
+def test_a_store_has_the_names_that_its_reference_describes(store: cc.Store) -> None:
+    """`dir(store)`, an editor and the reference show what a program needs. The package uses `engine_of(store)`."""
+    assert {name for name in dir(store) if not name.startswith("_")} == STORE_NAMES
+    assert {name for name in dir(store.aio) if not name.startswith("_")} <= STORE_NAMES | {"store"}
+    section = (ROOT / "docs" / "reference" / "store.md").read_text().partition("## Names of a store\n")[2]
+    rows = re.findall(r"^\| (`.*?`) \|", section.partition("\n## ")[0], re.MULTILINE)
+    described = [name for row in rows for name in re.findall(r"`(\w+)[(`]", row)]
+    assert sorted(described) == sorted(STORE_NAMES)
 
 
 def test_every_public_class_function_and_method_has_a_docstring() -> None:
