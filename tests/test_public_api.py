@@ -47,6 +47,20 @@ def test_a_store_has_the_names_that_its_reference_describes(store: cc.Store) -> 
     assert sorted(described) == sorted(STORE_NAMES)
 
 
+def test_what_a_store_returns_is_printed_with_what_it_is(tmp_path: Path) -> None:
+    """In a notebook or a log, an address in memory says nothing. What a store returns otherwise prints its fields."""
+    with cc.open_store(tmp_path / "chat.db") as store:
+        assert (repr(store), repr(store.aio)) == (f"<Store {store.address}>", f"<AsyncStore {store.address}>")
+        store.append("demo", cc.user("hello"))
+        with store.lease("demo") as lease, store.stream(lease, cc.assistant([], uid="u1")) as stream:
+            assert repr(stream) == "<Stream u1 of 'demo' for 'assistant': open>"
+            stream.write("hi")
+        assert repr(stream) == "<Stream u1 of 'demo' for 'assistant': sent>"
+        assert repr(store.conversation("demo")).startswith("Conversation(name='demo', ")
+        assert repr(store.branches("demo")[0]).startswith("Branch(number=1, ")
+    assert repr(store) == f"<Store {store.address}, closed>"
+
+
 def test_every_public_class_function_and_method_has_a_docstring() -> None:
     """`help(cc.Agent)` and an editor have nothing else to show."""
     folder = ROOT / "src" / "contextc"

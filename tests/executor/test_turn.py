@@ -233,6 +233,7 @@ def test_a_second_turn_is_refused_or_waits(store: cc.Store) -> None:
         refused = True
         events = [event async for event in executor.run("demo", "now me", wait=60)]
         assert (await first.wait()).finish == "stop"
+        assert repr(first) == "<Turn of 'demo' for 'assistant': stop>"
         return str(events[-1])
 
     assert "stop" in asyncio.run(both())

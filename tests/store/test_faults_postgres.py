@@ -185,6 +185,7 @@ def test_a_server_that_is_not_there_is_named_without_the_password(address: str) 
         cc.open_store(address)
     assert "hunter2" not in str(caught.value)
     assert "?." not in str(caught.value)
+    assert "hunter2" not in repr(cc.store.Store(PostgresEngine(address)))
 
 
 def test_the_text_of_the_driver_are_shown_without_the_password(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1204,6 +1204,11 @@ class Turn:
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"turn of {conversation}")
         self._task.add_done_callback(self._on_done)
 
+    def __repr__(self) -> str:
+        finishes = ", ".join([result.finish for result in self.results])
+        state = (finishes or "failed") if self.done else "running"
+        return f"<Turn of {self.conversation!r} for {self.agent!r}: {state}>"
+
     def cancel(self) -> None:
         """Cancel the turn. The reply so far is stored with its status, and open calls are answered."""
         if not self._is_cancelled:  # a second call has no effect: the turn is ending

@@ -102,6 +102,9 @@ class AsyncStream:
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
 
+    def __repr__(self) -> str:
+        return repr(self.stream).replace("<Stream", "<AsyncStream", 1)
+
     @property
     def uid(self) -> str:
         """The uid of the message that is being written."""
@@ -155,6 +158,9 @@ class AsyncStore:
 
     def __init__(self, store: Store) -> None:
         self.store = store
+
+    def __repr__(self) -> str:
+        return repr(self.store).replace("<Store", "<AsyncStore", 1)
 
     append = AwaitedMethod(Store.append)
     extend = AwaitedMethod(Store.extend)

@@ -907,6 +907,10 @@ class Stream:
         self.stop_journaling: Callable[[], None] = lambda: None
         """Stops the periodic journaling."""
 
+    def __repr__(self) -> str:
+        state = "open" if self.message is None else self.message.status
+        return f"<Stream {self.uid} of {self.lease.conversation!r} for {self.lease.agent!r}: {state}>"
+
     def write(self, delta: StreamDelta | str) -> None:
         """Add text, reasoning or a call. Raises `LeaseLost` after the turn has ended."""
         part = Text(delta) if isinstance(delta, str) else delta
