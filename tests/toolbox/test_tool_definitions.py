@@ -101,6 +101,7 @@ def test_tools_are_taken_in_every_form_and_go_by_their_names() -> None:
         ([look, look], r"Two tools are named look. Rename one: cc\.tool\(function, name=…\)"),
         ([cc.Tool(name="told")], "Tool told has no function. Pass a function"),
         (["look"], "'look' is not a tool"),
+        ([{"type": "web_search"}], r"is not a tool.* cc\.tools\.NativeTool\(provider="),
         ({"a b": cc.tool(look)}, "name must have .* got 'a b'"),
     ],
 )

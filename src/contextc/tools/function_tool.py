@@ -207,7 +207,10 @@ def _make_tool(given: object, name: str | None) -> FunctionTool:
         return tool(given, name=name)
     else:
         about = f"Tool {given.name} has no function" if isinstance(given, Tool) else f"{given!r} is not a tool"
-        raise InvalidInput(about, fix="Pass a function, or (cc.Tool(…), function).")
+        fix = "Pass a function, or (cc.Tool(…), function)."
+        if isinstance(given, dict):
+            fix += ' A tool that OpenAI runs itself is cc.tools.NativeTool(provider="openai", data={…}).'
+        raise InvalidInput(about, fix=fix)
     if made.method:
         raise InvalidInput(
             f"Tool {made.name} is an unbound method", fix=f"Pass it from an instance: tools=[thing.{made.name}]."
