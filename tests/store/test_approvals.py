@@ -154,7 +154,7 @@ def test_wrong_answers_are_refused(store: cc.Store) -> None:
     ask(store)
     with pytest.raises(UnknownApproval, match=r"No approval 'c1'"):
         store.answer_approval("c1", True)
-    with pytest.raises(InvalidInput, match="allow must be True or False, got 'yes'"):
+    with pytest.raises(InvalidInput, match=r"must be True or False, got 'yes'\. To deny with a reason, pass False"):
         store.answer_approval("id-demo", "yes")  # pyright: ignore[reportArgumentType]
     assert [each.state for each in store.approvals()] == ["pending"]
 

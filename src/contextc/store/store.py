@@ -534,7 +534,9 @@ class Store:
         not continued by this; `in_transaction` can submit that in the same transaction. Raises `UnknownApproval`.
         """
         if not isinstance(allow, bool):
-            raise InvalidInput("allow must be True or False", got=allow)
+            raise InvalidInput(
+                "allow must be True or False", got=allow, fix="To deny with a reason, pass False and reason=…."
+            )
         for name, text in (("reason", reason), ("who", who), ("result", result or "")):
             if not isinstance(text, str):
                 raise InvalidInput(f"{name} must be a string, got {type(text).__name__}")
