@@ -20,12 +20,13 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 import pytest
 
 import contextc as cc
+from contextc import events
 from contextc.cli.inputs import AgentCommandOptions
 from contextc.cli.proxy import run as run_proxy
 from contextc.cli.worker import run as run_worker
@@ -261,6 +262,17 @@ def test_every_table_of_parameters_declares_what_it_describes() -> None:
     ]
     assert undeclared == []
     assert len(TABLES) >= 20
+
+
+def test_the_table_of_events_has_every_class_with_its_attributes() -> None:
+    """A program that shows a turn to people reads the attributes of its events."""
+    rows = table("reference/turns.md", "| type | class | other attributes | |")
+    written = [(*row.names, *(NAME.findall(cell) for cell in row.cells[:2])) for row in rows]
+    common = events.Event.__struct_fields__
+    assert written == [
+        (each.__struct_config__.tag, [each.__name__], [name for name in each.__struct_fields__ if name not in common])
+        for each in get_args(events.AnyEvent)
+    ]
 
 
 # ── other values ──────────────────────────────────────────────────────────────────────────────────────────────────────
