@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 import contextc as cc
-from contextc.errors import InvalidInput, InvalidSetting, NothingNew, ProviderFailed
+from contextc.errors import InvalidInput, InvalidSetting, NothingNew, ProviderFailed, UnknownConversation
 from contextc.events import TextDelta, TurnFinish
 from contextc.executor import Suspend
 from contextc.messages import ToolCall
@@ -368,6 +368,15 @@ def test_a_new_conversation_needs_input() -> None:
     assert [message.text for message in result.messages] == ["hi"]
     with pytest.raises(NothingNew, match="'demo' has nothing new"):
         agent.run_sync(None, conversation="demo")
+
+
+def test_resuming_a_conversation_that_does_not_exist_names_it() -> None:
+    """After a crash, the cause is a wrong name or a wrong store. An empty conversation of that name would hide it."""
+    agent = cc.Agent(SONNET, endpoint=Scripted())
+    for resume in (agent.resume_sync, lambda name: asyncio.run(agent.resume(name))):
+        with pytest.raises(UnknownConversation, match="Conversation 'demo' not found"):
+            resume("demo")
+    assert agent.store.conversations() == []
 
 
 def test_a_tool_with_the_name_of_one_that_reads_the_history_is_refused() -> None:

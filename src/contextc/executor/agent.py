@@ -733,7 +733,11 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     async def resume(
         self, conversation: str, *, wait: float | None = None, context: ContextSource | None = None, deps: object = None
     ) -> AgentResult[T]:
-        """Continue a turn that waits for approval and has an answer, or whose process died, and return its result."""
+        """Continue a turn that waits for approval and has an answer, or whose process died, and return its result.
+
+        Raises `UnknownConversation`.
+        """
+        await run_blocking(self.store.conversation, conversation)  # a run would create it
         async with self._resumed_run(conversation, wait, context, deps) as run:
             return await run.result()
 
@@ -742,6 +746,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     ) -> AgentResult[T]:
         """Do the same as `resume`, for code without an event loop."""
         _check_no_loop("resume_sync", "resume")
+        self.store.conversation(conversation)
         return asyncio.run(self._run_and_close(self._resumed_run(conversation, wait, context, deps)))
 
     def _resumed_run(
