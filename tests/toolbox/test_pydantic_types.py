@@ -15,6 +15,7 @@ from typing_extensions import TypedDict
 import contextc as cc
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.testing import FakeModel
+from contextc.tools.parameters import type_schema
 
 
 class Item(BaseModel):
@@ -68,6 +69,34 @@ def test_a_model_is_a_parameter_with_a_schema_that_every_provider_accepts() -> N
     assert strict["required"] == ["sku", "count", "kind"]
 
 
+def test_a_model_without_fields_is_an_object_without_fields() -> None:
+    """An open object would cost the whole union its strict form, and with it the guarantee of the provider."""
+
+    class NotFound(BaseModel):
+        """When there is no such thing."""
+
+    assert type_schema(NotFound, strict=True, place="answer") == {
+        "type": "object",
+        "description": "When there is no such thing.",
+        "properties": {},
+        "required": [],
+        "additionalProperties": False,
+    }
+    model = FakeModel('{"value": {}}', provider="openai:gpt-5.2")
+    assert cc.Agent(model, output_type=Item | NotFound).run_sync("hi").output == NotFound()
+    assert model.requests[0].settings["text"]["format"]["strict"]
+
+
+def test_a_constraint_begins_a_sentence_of_its_own() -> None:
+    """A model reads the description: "Level minimum: 0." names no minimum."""
+
+    class Risk(BaseModel):
+        level: int = Field(description="Level", ge=0)
+
+    schema = type_schema(Risk, strict=False, place="answer")
+    assert schema["properties"]["level"]["description"] == "Level. minimum: 0."
+
+
 def test_arguments_become_models_and_wrong_ones_are_described_to_the_model() -> None:
     sent = {"sku": "abc", "count": "2"}
     assert run(order, item=sent, others=[{"sku": "xyz"}], at="http://a.b/c") == "Item abc 2 1 http://a.b/c"
@@ -94,7 +123,7 @@ def test_a_description_of_msgspec_is_there_once() -> None:
         """Rate."""
         return str(risk)
 
-    assert cc.tool(rate).tool.parameters["properties"]["risk"]["description"] == "Risk At least 0."
+    assert cc.tool(rate).tool.parameters["properties"]["risk"]["description"] == "Risk. At least 0."
 
 
 @pytest.mark.parametrize(

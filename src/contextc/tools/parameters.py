@@ -242,7 +242,7 @@ def _plain(
             notes.append(f"default: {encode(schema['default']).decode()}.")
         elif schema["default"] is not None:
             found["default"] = schema["default"]
-    if text := " ".join([*filter(None, [cast(str, schema.get("description", ""))]), *notes]):
+    if text := _join_sentences(cast(str, schema.get("description", "")), *notes):
         found["description"] = text
     return found
 
@@ -250,13 +250,14 @@ def _plain(
 def _plain_object(
     schema: JSONObject, definitions: Mapping[str, JSONObject], inside: tuple[str, ...], strict: bool
 ) -> JSONObject:
+    is_class = "properties" in schema  # also without fields: a union often has a class that says "none"
     given = cast(Mapping[str, JSONObject], schema.get("properties", {}))
-    others = schema.get("additionalProperties", not given)
-    if strict and (others or not given):
+    others = schema.get("additionalProperties", not is_class)
+    if strict and (others or not is_class):
         raise NoPlainForm("strict does not allow open types, such as Any or dict")
     properties = {name: _plain(each, definitions, inside, strict) for name, each in given.items()}
     required = [*given] if strict else [*cast(list[str], schema.get("required", ()))]
-    found: JSONObject = {"properties": properties, "required": required} if given else {}
+    found: JSONObject = {"properties": properties, "required": required} if is_class else {}
     if isinstance(others, dict):
         return {**found, "additionalProperties": _plain(cast(JSONObject, others), definitions, inside, strict)}
     return found if others else {**found, "additionalProperties": False}
@@ -297,7 +298,7 @@ class _SchemaWriter:
         default = _json_default(field.default)
         description = "" if str(schema.get("description", "")).startswith(field.description) else field.description
         if default is not None and self.strict:
-            description = f"{description} Default: {msgspec.json.encode(default).decode()}.".strip()
+            description = _join_sentences(description, f"Default: {msgspec.json.encode(default).decode()}.")
         schema = _with_description(schema, description)
         return schema if default is None or self.strict else {**schema, "default": default}
 
@@ -416,8 +417,14 @@ def _check_name(name: str, place: str) -> None:
 
 def _with_description(schema: JSONObject, prefix: str) -> JSONObject:
     """Return the schema with a text added in front of its description."""
-    text = f"{prefix} {schema.get('description', '')}".strip()
+    text = _join_sentences(prefix, cast(str, schema.get("description", "")))
     return {**schema, "description": text} if text else schema
+
+
+def _join_sentences(*texts: str) -> str:
+    """Return texts one after another. Each but the last ends with a punctuation mark."""
+    *others, last = [text.strip() for text in texts if text.strip()] or [""]
+    return " ".join([*[text if text[-1] in ".!?:;,…" else f"{text}." for text in others], last])
 
 
 def _constraints_text(kind: kinds.Type, unit: str) -> str:
