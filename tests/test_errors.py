@@ -3,12 +3,20 @@
 import copy
 import inspect
 import pickle
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from contextc import errors
-from contextc.errors import ContextcError, InvalidInput, InvalidMessage, InvalidRequest, LeaseLost
+from contextc.errors import (
+    ContextcError,
+    InvalidInput,
+    InvalidMessage,
+    InvalidRequest,
+    InvalidSetting,
+    LeaseLost,
+    ProviderFailed,
+)
 
 CLASSES = [each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, ContextcError)]
 VALUES: dict[str, Any] = {"reply": {"id": "m"}, "kind": "rate", "seconds": 1.5, "retry_after": 1.5, "close": ("a", "b")}
@@ -70,3 +78,9 @@ def test_a_lost_lease_is_described() -> None:
         "or whose conversation was deleted. Nothing was written. Acquire a new lease, load the conversation again, "
         "and retry."
     )
+
+
+def test_a_failure_of_an_unknown_kind_names_the_kinds() -> None:
+    """Tests make these errors themselves, and `kind` is a text."""
+    with pytest.raises(InvalidSetting, match=r"unknown kind 'refused'\. Pass one of transient, rate, auth, .*, abort"):
+        ProviderFailed("fake", cast(Any, "refused"), "no")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from inspect import isawaitable, iscoroutine
+from inspect import isawaitable, iscoroutine, signature
 from typing import Any, Literal, Self, TypeAlias, cast, get_args
 
 from msgspec import Struct
@@ -114,6 +114,11 @@ class PromptFragment(Struct, frozen=True):
                 f"Prompt fragment {self.id!r}: text must be a string or a function that returns one, "
                 f"got {type(self.text).__name__}."
             )
+        if not _takes_context(self.text):
+            raise InvalidInput(
+                f"Prompt fragment {self.id!r}: the function must accept one argument, the context",
+                fix="Define it as `def name(context: cc.PromptContext) -> str`. `context.deps` has the dependencies.",
+            )
         if self.lifecycle not in LIFECYCLES:
             raise InvalidInput(
                 f'Prompt fragment {self.id!r}: lifecycle must be "static", "dynamic" or "turn"',
@@ -122,6 +127,17 @@ class PromptFragment(Struct, frozen=True):
             )
         if isinstance(self.priority, bool) or not isinstance(self.priority, int):
             raise InvalidInput(f"Prompt fragment {self.id!r}: priority must be an integer", got=self.priority)
+
+
+def _takes_context(text: str | Renderer) -> bool:
+    try:
+        if not isinstance(text, str):
+            signature(text).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a function written in C without a signature
+        pass
+    return True
 
 
 # ── built-in fragments ────────────────────────────────────────────────────────────────────────────────────────────────

@@ -341,6 +341,11 @@ def test_instructions_can_be_fragments() -> None:
     ("options", "problem"),
     [
         ({"system_prompt": "Be brief."}, "Agent has no option 'system_prompt'. Pass instructions=… instead."),
+        (
+            {"deps_type": str},
+            "Agent has no option 'deps_type'. Pass deps=… to runs. A parameter of a tool that gets them is `context: ",
+        ),
+        ({"result_type": str}, "Agent has no option 'result_type'. Pass output_type=… instead."),
         ({"temperature": 0}, "Agent has no option 'temperature'. Its options are tools, instructions, store, "),
         (
             {"instructions": 5},

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any, cast
 
 import pytest
 
@@ -141,6 +142,16 @@ def test_a_renderer_that_raises_is_named() -> None:
     assert caught.value.fragment == "mood"
     assert isinstance(caught.value, cc.ContextcError)
     assert not isinstance(caught.value, cc.errors.InvalidInput)
+
+
+def test_a_function_without_the_context_is_refused_when_the_fragment_is_made() -> None:
+    """The traceback then points to the mistake, and not to the first turn."""
+
+    def mood() -> str:
+        return "Be kind."
+
+    with pytest.raises(cc.errors.InvalidInput, match=r"'mood': the function must accept one .* `def name\(context"):
+        cc.PromptFragment("mood", cast(Any, mood))
 
 
 def test_a_renderer_that_returns_no_text_is_named() -> None:

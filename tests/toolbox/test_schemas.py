@@ -292,6 +292,8 @@ def refused() -> Iterator[tuple[Callable[..., object], str]]:
 
     def bare(name) -> None: ...  # noqa: ANN001 # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
 
+    def unnamed(ctx) -> None: ...  # noqa: ANN001 # pyright: ignore[reportMissingParameterType, reportUnknownParameterType]
+
     def foreign(value: Iterator[str]) -> None: ...
 
     def recursive(node: Node) -> None: ...
@@ -305,6 +307,7 @@ def refused() -> Iterator[tuple[Callable[..., object], str]]:
     yield stars, r"Tool stars: \*names cannot be described in a JSON schema. Name each parameter"
     yield more, r"Tool more: \*\*names.*pass the schema"
     yield bare, "Tool bare: parameter 'name' has no type hint. Add one, such as `name: str`"  # pyright: ignore[reportUnknownVariableType]
+    yield unnamed, "parameter 'ctx' has no type hint. Add one, such as `ctx: cc.ToolContext`"  # pyright: ignore[reportUnknownVariableType]
     yield foreign, r"foreign\.value: type Iterator cannot be described in a JSON schema. Use str, int"
     yield recursive, r"recursive\.node\.children\[\]: Node is recursive.* Use a flat list"
     yield keys, r"keys\.table: keys of a JSON object must be strings. Use dict\[str"

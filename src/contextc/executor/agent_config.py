@@ -410,6 +410,16 @@ FORMER_NAMES = {
     "output": "max_output_tokens",
 }
 """Options of `Agent`, `AgentExecutor` and `compile` that have another name now."""
+OTHER_LIBRARIES = {
+    "result_type": "Pass output_type=… instead.",
+    "response_format": "Pass output_type=… instead.",
+    "model_settings": "Pass settings={…} instead.",
+    "handoff_description": "Pass description=… instead.",
+    "deps_type": "Pass deps=… to runs. A parameter of a tool that gets them is `context: cc.ToolContext[Shop]`.",
+    "message_history": "Pass conversation=… to each run: the store has the messages.",
+    "checkpointer": "Pass store=…, and conversation=… to each run.",
+}
+"""Options that agents of other libraries have, with what does the same in an `Agent`."""
 
 
 def check_options(kind: type[object], options: Mapping[str, object]) -> None:
@@ -421,6 +431,8 @@ def check_options(kind: type[object], options: Mapping[str, object]) -> None:
             fix = f"It is one of the compiler's: pass compiler=cc.CompilerOptions({name}=…)."
         elif name in FORMER_NAMES:
             fix = f"Pass {FORMER_NAMES[name]}=… instead."
+        elif name in OTHER_LIBRARIES and "output_type" in keyword_names(kind):
+            fix = OTHER_LIBRARIES[name]
         else:
             fix = f"Its options are {', '.join([*keyword_names(kind), *AgentOptions.__annotations__])}."
         raise InvalidSetting(f"{kind.__name__} has no option {name!r}", fix=fix)

@@ -720,8 +720,9 @@ def _check_describable(each: inspect.Parameter, hints: Mapping[str, object], nam
             f"cc.tool(cc.Tool(name={name!r}, parameters=…), function).",
         )
     if each.name not in hints:
+        hint = "cc.ToolContext" if each.name in ("context", "ctx") else "str"
         raise InvalidInput(
-            f"Tool {name}: parameter {each.name!r} has no type hint", fix=f"Add one, such as `{each.name}: str`."
+            f"Tool {name}: parameter {each.name!r} has no type hint", fix=f"Add one, such as `{each.name}: {hint}`."
         )
 
 
