@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from inspect import isawaitable, iscoroutine, signature
-from typing import Any, Literal, Self, TypeAlias, cast, get_args
+from typing import Generic, Literal, Self, TypeAlias, cast, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from contextc._json import encode, encode_canonical, fix_surrogates
 from contextc.config import read_settings
 from contextc.errors import FragmentFailed, InvalidInput, InvalidSetting
 from contextc.messages import Message, escape_markers, escaped_line
+from contextc.tools.context import D
 from contextc.tools.definitions import NativeTool, Tool
 from contextc.tools.todos import Todo, format_todos
 
@@ -52,8 +53,8 @@ class AgentCard(Struct, frozen=True, kw_only=True):
     description: str = ""
 
 
-class PromptContext(Struct, frozen=True, kw_only=True):
-    """The context of a prompt, as input of a renderer."""
+class PromptContext(Struct, Generic[D], frozen=True, kw_only=True):
+    """The context of a prompt, as input of a renderer. `PromptContext[Shop]` says of which type `deps` are."""
 
     conversation: str = ""
     agent: str = DEFAULT_AGENT
@@ -68,7 +69,7 @@ class PromptContext(Struct, frozen=True, kw_only=True):
     delegations: tuple[Delegation, ...] = ()
     agents: tuple[AgentCard, ...] = ()
     """All agents; may include the one whose prompt is rendered."""
-    deps: Any = None
+    deps: D = cast(D, None)
     """The dependencies of the run: what the program passed as `deps`."""
     input: tuple[Message, ...] = ()
     """The messages that opened the turn. A compiler without an executor takes the last messages of a user."""
