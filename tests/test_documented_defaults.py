@@ -140,10 +140,12 @@ def parameters_of(path: str) -> Mapping[str, object]:
 
 
 def parameters_in_source(path: str) -> Mapping[str, object]:
-    """Return the parameters of a class whose module needs packages that may not be installed."""
+    """Return the parameters of a class or function whose module needs packages that may not be installed."""
     module, _, name = path.rpartition(".")
     tree = ast.parse((ROOT / "src" / Path(*module.split("."))).with_suffix(".py").read_text())
-    (kind,) = [each for each in tree.body if isinstance(each, ast.ClassDef) and each.name == name]
+    (kind,) = [each for each in tree.body if isinstance(each, ast.ClassDef | ast.FunctionDef) and each.name == name]
+    if isinstance(kind, ast.FunctionDef):
+        return dict.fromkeys([each.arg for each in (*kind.args.args, *kind.args.kwonlyargs)], inspect.Parameter.empty)
     found = {each.name: each.args for each in kind.body if isinstance(each, ast.FunctionDef)}.get("__init__")
     if found is not None:
         names = [each.arg for each in (*found.args[1:], *found.kwonlyargs)]

@@ -449,7 +449,9 @@ class ProviderFailed(ContextcError):
         detail: str = "",
     ) -> None:
         if kind not in DEFAULT_FIXES:
-            raise InvalidInput("ProviderFailed: invalid kind", got=kind, fix=f"Pass one of {', '.join(DEFAULT_FIXES)}.")
+            raise InvalidSetting(
+                f"ProviderFailed: unknown kind {kind!r}", fix=f"Pass one of {', '.join(DEFAULT_FIXES)}."
+            )
         self.kind: FailureKind = kind
         self.provider, self.said, self.way_out, self.request_id = provider, said, way_out, ""
         self.status, self.code, self.retry_after = status, code, retry_after
