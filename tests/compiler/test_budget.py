@@ -216,6 +216,23 @@ def test_after_a_cut_the_old_figure_no_longer_counts() -> None:
     assert all(later - earlier > 2 for earlier, later in pairwise(cuts))
 
 
+def test_what_one_kind_of_request_teaches_is_not_applied_to_another() -> None:
+    """Guarantee 6.2: an error in the count of tools says nothing about requests without tools, also after a restart."""
+    compiler = compiler_for(window=40_000)
+    tool = cc.Tool(name="look_up", description="Looks it up.", parameters={"type": "object", "properties": {}})
+    compiler.store.append("with", cc.user(filler_text(400)))
+    first = compiler.compile("with", tools=[tool])
+    compiler.begin(first)
+    compiler.commit(first, cc.assistant("ok"), usage=cc.Usage(input=first.estimated_input * 3 // 2, output=2))
+    again = cc.MessageCompiler(compiler.store, compiler.provider)
+    for each in (compiler, again):
+        each.store.append("without", cc.user(filler_text(400)))
+        assert each.compile("without").draft.factor == 1 == each.factor
+        assert each.compile("with", tools=[tool]).draft.factor == pytest.approx(1.5, rel=0.01)
+        reasoning = {"thinking": {"type": "enabled", "budget_tokens": 1_024}}
+        assert each.compile("with", tools=[tool], settings=reasoning).draft.factor == 1
+
+
 @pytest.mark.parametrize(("spec", "believed"), [("ollama:qwen3:8b", False), (CLAUDE, True)])
 def test_a_count_that_may_omit_cached_tokens_is_not_used_below_our_own(spec: str, believed: bool) -> None:
     """Guarantee 6.2: some servers count only what they had to read again."""

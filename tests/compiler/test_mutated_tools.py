@@ -49,10 +49,10 @@ def test_a_schema_that_is_changed_in_place_is_sent_as_it_is_now(
 
 def test_a_native_tool_that_is_changed_in_place_is_sent_as_it_is_now(compiler: cc.MessageCompiler) -> None:
     """What is passed on to a provider as it is may be changed by its owner as well."""
-    tool = cc.tools.NativeTool(provider="anthropic", data={"type": "web_search_20250305", "name": "web_search"})
-    assert sent(compiler, tool) == [{"type": "web_search_20250305", "name": "web_search"}]
+    tool = cc.tools.NativeTool(provider="anthropic", data={"type": "bash_20250124", "name": "bash"})
+    assert sent(compiler, tool) == [{"type": "bash_20250124", "name": "bash"}]
     tool.data["max_uses"] = 3
-    assert sent(compiler, tool) == [{"type": "web_search_20250305", "name": "web_search", "max_uses": 3}]
+    assert sent(compiler, tool) == [{"type": "bash_20250124", "name": "bash", "max_uses": 3}]
 
 
 def test_an_equal_tool_is_not_sent_with_the_changes_of_another(compiler: cc.MessageCompiler) -> None:

@@ -25,7 +25,7 @@ from contextc.events import (
     TurnFinish,
 )
 from contextc.messages import Message, ToolCall, find_open_calls
-from contextc.models.tokens import load_calibration
+from contextc.models.tokens import load_calibrations
 from contextc.providers import Endpoint, ProviderCall
 from tests.executor.scripted_provider import run_turn
 
@@ -196,4 +196,4 @@ def test_the_provider_prompt_uses_tokens_without_affecting_calibration(store: cc
     assert usage is not None
     assert usage.input > 2 * compiled.estimated_input > 100
     assert (compiled.budget.measured, compiled.budget.input > usage.input) == (True, True)
-    assert store.read(lambda tx: load_calibration(tx, "gpt-5.4")).samples == 0
+    assert store.read(lambda tx: load_calibrations(tx, "gpt-5.4")) == {}

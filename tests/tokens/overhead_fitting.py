@@ -6,16 +6,19 @@ against the estimate. Relative errors are minimised, large ones counting less th
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from hashlib import sha256
 from typing import Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import ContextcError
+from contextc.formats import format_names
 from contextc.formats.base import Request
 from contextc.formats.registry import formatter
 from contextc.messages import Media, Message, ProviderBlock, ToolResult
+from contextc.models import model as find_model
 from contextc.models.tokens import OverheadProfile, TokenCounter, find_profile, get_counter
 from contextc.tools.definitions import NativeTool, Tool
 from tests.formats.traffic import Exchange, accepted, events
@@ -117,12 +120,13 @@ def whole(request: Request, body: JSONObject, counts: TokenCounter) -> int:
     """Everything a request costs. Reasoning before the last input of a person costs nothing, where that is the rule."""
     texts = [place for place, message in enumerate(request.messages) if message.role == "user"]
     earlier = request.messages[: texts[-1]] if texts and counts.keeps_reasoning == "turn" else ()
+    tools = body.get("tools") or cast(JSONObject, body.get("toolConfig") or {}).get("tools") or []
     return (
         counts.overhead
         + (counts.count_system(request.system.text) if request.system else 0)
         + sum(counts.count_message(message) for message in request.messages)
-        + counts.count_tools(cast(list[JSONObject], body.get("tools") or []))
-        + counts.count_settings(body)
+        + counts.count_tools(cast(list[JSONObject], tools))
+        + counts.count_settings(body, has_tools=bool(tools))
         - sum(counts.count_reasoning(message) for message in earlier)
     )
 
@@ -226,8 +230,119 @@ def left_out(found: Sequence[Sample], *, words: bool) -> list[tuple[Sample, floa
     return errors
 
 
+def halved(found: Sequence[Sample], *, words: bool) -> list[tuple[Sample, float]]:
+    """Each request with its error, counted with figures fitted to the half of the tests that it does not belong to."""
+    errors: list[tuple[Sample, float]] = []
+    for half in (0, 1):
+        others = [sample for sample in found if _half(sample) != half]
+        for family in sorted({sample.family for sample in found}):
+            kin = [sample for sample in others if generation(sample.family) == generation(family)] or others
+            own = [sample for sample in kin if sample.family == family]
+            figures = fitted(own, words=words, prior=fitted(kin, words=words))
+            errors += [
+                (sample, abs(_predicted(sample, figures) / sample.real - 1))
+                for sample in found
+                if _half(sample) == half and sample.family == family
+            ]
+    return errors
+
+
+def _half(sample: Sample) -> int:
+    return sha256(sample.case.partition("#")[0].encode()).digest()[0] % 2
+
+
 def generation(family: str) -> str:
-    return family.removesuffix("-responses")
+    return family.replace("-mini", "").removesuffix("-responses")
+
+
+# ── all recorded requests ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Count(NamedTuple):
+    """A recorded request of any kind: what its provider counted, and our count."""
+
+    case: str
+    vendor: str
+    model: str
+    real: int
+    counted: int
+    unknown: str
+    """Why its count does not follow from the request; empty if it does."""
+
+    @property
+    def is_near(self) -> bool:
+        return abs(self.counted - self.real) <= max(40, self.real / 10)
+
+
+SERVICES = {"bedrock": "Bedrock", "gemini": "Gemini", "anthropic": "Anthropic", "openai_responses": "OpenAI"}
+CounterSource = Callable[[str, str, str], TokenCounter]
+"""Returns a counter for a tokenizer, a provider and a model."""
+
+
+def find_counter(tokenizer: str, provider: str, model: str) -> TokenCounter:
+    return get_counter(tokenizer, provider=provider, model=model)
+
+
+def all_counts(find: CounterSource = find_counter) -> list[Count]:
+    """Every recorded request for which its provider reported input tokens, also with media and its own tools."""
+    found: dict[str, Count] = {}
+    for api in format_names():
+        for exchange in accepted(api):
+            speaks = formatter(api)
+            try:
+                request, reply = speaks.decode_request(exchange.request), _reply(api, exchange.reply)
+            except ContextcError:
+                continue
+            if reply.usage is None or not reply.usage.input:
+                continue
+            name = _named_model(exchange, api)
+            provider = "vertex" if (api, exchange.vendor) == ("gemini", "other") else speaks.provider
+            counter = find(_tokenizer(name), provider, name)
+            vendor = "OpenAI" if exchange.vendor == "openai" else SERVICES.get(api, exchange.vendor)
+            found[exchange.case] = Count(
+                exchange.case,
+                vendor,
+                name,
+                reply.usage.input,
+                whole(request, exchange.request, counter),
+                _why_unknown(request, exchange.request, reply),
+            )
+    return list(found.values())
+
+
+def _named_model(exchange: Exchange, api: str) -> str:
+    """The model of a request. Bedrock has it in the address, which is not recorded, but some tests are named for it."""
+    if api != "bedrock":
+        return _model(exchange)
+    if "claude" in exchange.case or "anthropic" in exchange.case:
+        return "claude-sonnet-4-5"
+    return "amazon.nova-pro-v1:0" if "nova" in exchange.case else ""
+
+
+def _tokenizer(name: str) -> str:
+    try:
+        return find_model(name).tokenizer
+    except ContextcError:
+        return "unknown"
+
+
+def _why_unknown(request: Request, body: JSONObject, reply: Message) -> str:
+    """Return why the provider's count cannot be known from a request: what it holds, did, or had to fetch."""
+    if any(name in body for name in HELD_ELSEWHERE) or "cachedContent" in body:
+        return "held by the provider"
+    if any(isinstance(tool, NativeTool) for tool in request.tools) and any(
+        isinstance(part, ProviderBlock) for part in reply.parts
+    ):
+        return "server tools ran"
+    if any(_is_link(part) for message in request.messages for part in message.parts):
+        return "linked file"
+    return ""
+
+
+def _is_link(part: object) -> bool:
+    if isinstance(part, ToolResult) and isinstance(part.content, tuple):
+        return any(_is_link(each) for each in part.content)
+    return isinstance(part, Media) and part.data is None
 
 
 def fitted(found: Sequence[Sample], *, words: bool, prior: Sequence[float] = ()) -> list[float]:

@@ -6,7 +6,7 @@ import pytest
 
 from contextc.messages import tool_result
 from contextc.models.tokens import estimate_next_input, get_counter
-from tests.tokens.overhead_fitting import VENDORS, left_out, samples
+from tests.tokens.overhead_fitting import VENDORS, all_counts, halved, left_out, samples
 from tests.tokens.recorded_conversations import Step, all_steps, expected, steps
 
 ENOUGH = 20
@@ -27,6 +27,22 @@ def test_a_model_without_measurements_is_counted_by_what_its_kin_taught(vendor: 
     found = samples(vendor)
     errors = [error for _, error in left_out(found, words=vendor == "Anthropic")]
     assert median(errors) < (LIMITS[vendor] if len(errors) >= ENOUGH else 1)
+
+
+@pytest.mark.parametrize("vendor", VENDORS)
+def test_figures_of_one_half_of_the_tests_hold_for_the_other(vendor: str) -> None:
+    """Guarantee 6.1: frames that only repeated their own requests would not."""
+    found = samples(vendor)
+    errors = [error for _, error in halved(found, words=vendor == "Anthropic")]
+    assert median(errors) < (LIMITS[vendor] if len(errors) >= ENOUGH else 1)
+
+
+def test_requests_of_every_kind_are_counted_within_a_tenth_or_forty_tokens() -> None:
+    """Guarantee 6.1: with media, tools, schemas and reasoning, if their count follows from what they contain."""
+    found = [each for each in all_counts() if not each.unknown]
+    far = [each for each in found if not each.is_near]
+    assert found
+    assert len(far) <= (0.1 if len(found) >= 100 else 0.25) * len(found), far
 
 
 @pytest.mark.parametrize("vendor", VENDORS)

@@ -5,7 +5,7 @@ from contextc.messages import hash_content, user
 from contextc.models.tokens import (
     Calibration,
     get_counter,
-    load_calibration,
+    load_calibrations,
     load_counts,
     save_calibration,
     save_counts,
@@ -31,13 +31,16 @@ def test_a_count_that_is_kept_stays(store: cc.Store) -> None:
     assert store.read(lambda tx: load_counts(tx, "t", [b"a", b"b"])) == {b"a": 5, b"b": 7}
 
 
-def test_a_calibration_is_kept_per_model(store: cc.Store) -> None:
+def test_a_calibration_is_kept_per_model_and_kind_of_request(store: cc.Store) -> None:
     """Guarantee 6.2"""
-    assert store.read(lambda tx: load_calibration(tx, "m")) == Calibration()
+    assert store.read(lambda tx: load_calibrations(tx, "m")) == {}
     store.write(lambda tx: save_calibration(tx, "m", Calibration(1.25, 4)))
     store.write(lambda tx: save_calibration(tx, "m", Calibration(1.5, 5)))
-    assert store.read(lambda tx: load_calibration(tx, "m")) == Calibration(1.5, 5)
-    assert store.read(lambda tx: load_calibration(tx, "other")) == Calibration()
+    store.write(lambda tx: save_calibration(tx, "m+tools+schema", Calibration(0.75, 2)))
+    store.write(lambda tx: save_calibration(tx, "m-mini", Calibration(1.75, 1)))
+    expected = {"": Calibration(1.5, 5), "+tools+schema": Calibration(0.75, 2)}
+    assert store.read(lambda tx: load_calibrations(tx, "m")) == expected
+    assert store.read(lambda tx: load_calibrations(tx, "other")) == {}
 
 
 def test_what_was_learned_about_a_model_makes_no_writer_wait(postgres_address: str) -> None:
@@ -50,4 +53,4 @@ def test_what_was_learned_about_a_model_makes_no_writer_wait(postgres_address: s
             other.write(lambda tx: save_calibration(tx, "m", Calibration(1.75, 6)))
 
         store.write(work)
-        assert other.read(lambda tx: load_calibration(tx, "m")) == Calibration(1.5, 5)
+        assert other.read(lambda tx: load_calibrations(tx, "m")) == {"": Calibration(1.5, 5)}

@@ -38,6 +38,16 @@ def test_a_larger_picture_costs_more_up_to_a_limit() -> None:
     assert count_image_tokens((2048, 4096), "tiles") == 1_105
 
 
+def test_media_cost_what_the_model_makes_of_them() -> None:
+    """Guarantee 6.1: the same picture and page are 150 tokens or 1,800, as recorded requests say."""
+    assert count_image_tokens((400, 301), "patches") == 158
+    assert count_image_tokens((540, 360), "crops") == 1_806
+    assert count_image_tokens((300, 300), "crops") == count_image_tokens((540, 360), "fixed") == 258
+    assert count_image_tokens((540, 360), "frames") == 1_120
+    page = Media(mime_type="application/pdf", data=b"%PDF /Type /Pages /Type /Page ")
+    assert [count_media_tokens(page, rule) for rule in ("area", "tiles", "crops", "frames")] == [1_500, 950, 258, 560]
+
+
 def test_bytes_that_lie_in_a_store_are_taken_from_there() -> None:
     """Guarantee 2.6: a stored part has its name and size, not its bytes."""
     stored = Media(mime_type="image/png", blob="00ff", size=len(PNG))

@@ -79,7 +79,7 @@ from contextc.errors import ContextcError, InvalidInput, InvalidSetting, Nothing
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
 from contextc.messages import Message, ToolCall, Usage, Viewer, to_plain_text, validate_message
-from contextc.models.tokens import TokenCounter, get_counter, save_calibration, save_counts
+from contextc.models.tokens import TokenCounter, get_counter, request_kind, save_calibration, save_counts
 from contextc.prompts import (
     Instructions,
     Prompt,
@@ -538,7 +538,9 @@ class ArgumentCache:
             return found
         settings = deepcopy(settings) if settings else {}
         provider, options = self.provider, self.options
-        above = self._system_tokens(prompt) + (self.counter.count_settings(settings) if settings else 0)
+        has_tools = bool(tools.tools)
+        above = self._system_tokens(prompt)
+        above += self.counter.count_settings(settings, has_tools=has_tools) if settings else 0
         terms = RequestTerms(
             prompt=prompt,
             tools=tools,
@@ -547,6 +549,7 @@ class ArgumentCache:
             searchable=any(tool in SEARCH_TOOLS for tool in tools.tools),
             settings=settings,
             settings_json=given,
+            kind=request_kind(self.counter, settings, has_tools=has_tools),
             output=output,
             formatter=self._formatter,
             head=step.hash_head(self._formatter, options, prompt, tools, settings),
@@ -763,12 +766,13 @@ class MessageCompiler:
             )
             return self._arguments.build_terms(channel, prompt, shown, settings, max_input_tokens, max_output_tokens)
 
+        terms = make_terms()
         ask = CompileInput(
             provider=provider,
             counter=self.counter,
             options=self.options,
             channel=channel,
-            terms=make_terms(),
+            terms=terms,
             turn_fragments=render_turn() if may_begin_turn(seen.snapshot, channel, turn) else (),
             turn=turn,
             run=run,
@@ -777,7 +781,7 @@ class MessageCompiler:
             snapshot=seen.snapshot,
             summary=seen.summary,
             counts=seen.counts,
-            factor=self.factor,
+            factor=self.loader.factor(terms.kind),
             fetch=self.loader.fetch_messages,
             load_earlier=self.loader.load_earlier,
             head_cache=self._heads,
@@ -881,7 +885,8 @@ class MessageCompiler:
         usage = usage or next((message.usage for message in reversed([*there, *messages]) if message.usage), None)
         entries = [message_log.prepare_entry(validate_message(message)) for message in messages]
         session_id = session_id or find_session_id(compiled, reply)
-        calibration, sight = update_calibration(compiled, usage, self.loader.calibration), compiled.snapshot
+        calibration, sight = update_calibration(compiled, usage, self.loader.calibrations), compiled.snapshot
+        kind = compiled.request_kind
 
         def work(tx: Transaction) -> tuple[list[Message], CachedChannelRows | CommitResult, Tip]:
             if lease is not None:
@@ -912,7 +917,8 @@ class MessageCompiler:
             )
             save_counts(tx, self.counter.tokenizer, compiled.new_token_counts)
             if calibration is not None:
-                save_calibration(tx, self.provider.model_id, calibration, is_stored=self.loader.is_calibrated)
+                stored_before = self.loader.is_calibrated(kind)
+                save_calibration(tx, self.provider.model_id + kind, calibration, is_stored=stored_before)
             if in_transaction is not None:
                 in_transaction(tx, stored)
             end = (
@@ -932,8 +938,8 @@ class MessageCompiler:
 
         stored, written, end = self.store.write(work, repeatable=True)
         shown = written if isinstance(written, CachedChannelRows) else build_cache_entry(compiled, written, stored, end)
-        if calibration is not None:
-            self.loader.calibration = calibration
+        if calibration is not None and self.loader.calibrations is not None:
+            self.loader.calibrations[kind] = calibration
         if len(self._heads_stored) >= MAX_KNOWN_HEADS:
             self._heads_stored.clear()
         self._heads_stored[shown.number] = compiled.head.hash, shown.version
@@ -1054,8 +1060,11 @@ class MessageCompiler:
 
     @property
     def factor(self) -> float:
-        """Calibration factor for this model's token counts, learned from the usage that its provider reports."""
-        return self.loader.factor
+        """Calibration factor for this model's token counts, learned from the usage that its provider reports.
+
+        It is that of requests without tools, schema and reasoning; each other kind of request has its own.
+        """
+        return self.loader.factor("")
 
     # ── past requests, left-out results ───────────────────────────────────────────────────────────────────────────────
 

@@ -74,7 +74,7 @@ from contextc.messages import (
 )
 from contextc.models import Model
 from contextc.models import cost as price_of
-from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, Calibration, TokenCounter, load_calibration, load_counts
+from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, Calibration, TokenCounter, load_calibrations, load_counts
 from contextc.prompts import SEPARATOR, Prompt, RenderedFragment, heading_of
 from contextc.providers import Provider
 from contextc.store import Reference, Store, message_log
@@ -197,13 +197,14 @@ class Compiled:
         dry_run: bool,
         is_new: bool,
         tools: tuple[Tool | NativeTool, ...],
+        request_kind: str = "",
     ) -> None:
         self.channel, self.provider, self.formatter = channel, provider, formatter
         self.mode: RequestMode = "resume" if draft.resume else "full"
         self.session_id, self.revert_to = session_id, revert_to
         self.is_new, self.dry_run = is_new, dry_run
         self.draft, self.snapshot, self.state, self.rows, self.head = draft, snapshot, state, rows, head
-        self.tools = tools
+        self.tools, self.request_kind = tools, request_kind
         self.new_token_counts: dict[bytes, int] = {}
         self.token = os.urandom(8).hex()
         """Random token that identifies the attempt to send it."""
@@ -447,6 +448,8 @@ class RequestTerms(Struct, frozen=True, kw_only=True):
     settings: JSONObject
     settings_json: bytes
     """The caller's settings as canonical JSON."""
+    kind: str
+    """What the request has besides messages, by which counts are calibrated: `+tools` for example."""
     output: int | None
     formatter: Formatter
     head: HeadHashes
@@ -1190,6 +1193,7 @@ def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
         dry_run=ask.dry_run,
         is_new=is_new,
         tools=ask.terms.tools.tools,
+        request_kind=ask.terms.kind,
     )
 
 
@@ -1283,24 +1287,23 @@ class LoadedContext(NamedTuple):
 
 
 class ContextLoader:
-    """Reads a store for one provider. `calibration` is None until the first read."""
+    """Reads a store for one provider. `calibrations`, by kind of request, is None until the first read."""
 
     def __init__(self, store: Store, provider: Provider, counter: TokenCounter, cache: ChannelCache) -> None:
         self.store, self.provider, self.counter, self._cache = store, provider, counter, cache
-        self.calibration: Calibration | None = None
+        self.calibrations: dict[str, Calibration] | None = None
         self.skip_summarized = False
         """True if messages that the latest summary covers are not read."""
         self.assumed_summary: Summary | None = None
         """A summary that is not stored, and is used as if it were the latest one."""
 
-    @property
-    def factor(self) -> float:
-        return self.calibration.factor if self.calibration is not None else 1.0
+    def factor(self, kind: str) -> float:
+        """Return the calibration factor for this kind of request, 1 if none has been measured."""
+        return (self.calibrations or {}).get(kind, Calibration()).factor
 
-    @property
-    def is_calibrated(self) -> bool:
-        """True if a calibration of the model is stored."""
-        return self.calibration is not None and self.calibration.samples > 0
+    def is_calibrated(self, kind: str) -> bool:
+        """Return whether a calibration for this kind of request is stored."""
+        return (self.calibrations or {}).get(kind, Calibration()).samples > 0
 
     def load(
         self,
@@ -1318,7 +1321,7 @@ class ContextLoader:
 
     def _load_next(self, channel: Channel, has_instructions: bool) -> LoadedContext | None:
         """Load the next step of a channel by the fast path; None if the full load is needed."""
-        if self.calibration is None or (sight := load_next(self.store, self._cache, channel)) is None:
+        if self.calibrations is None or (sight := load_next(self.store, self._cache, channel)) is None:
             return None
         if sight.leading and has_instructions:
             return None
@@ -1377,8 +1380,8 @@ class ContextLoader:
                 since=since,
                 has_instructions=has_instructions,
             )
-            if self.calibration is None:
-                self.calibration = load_calibration(tx, self.provider.model_id)
+            if self.calibrations is None:
+                self.calibrations = load_calibrations(tx, self.provider.model_id)
             counts, fresh = self._counts(tx, sight, counted)
             summary = None
             if may_have_summaries(sight.tip):
@@ -1720,13 +1723,16 @@ def find_session_id(compiled: Compiled, reply: object) -> str | None:
     return formatter.session_id_of(own, field) or None
 
 
-def update_calibration(compiled: Compiled, usage: Usage | None, known: Calibration | None) -> Calibration | None:
-    """Return the calibration after this request; None if it has not changed enough to be stored."""
+def update_calibration(
+    compiled: Compiled, usage: Usage | None, calibrations: Mapping[str, Calibration] | None
+) -> Calibration | None:
+    """Return the calibration for requests of this kind; None if it has not changed enough to be stored."""
     if compiled.provider.runs_tools:  # its figure includes its own prompt
         return None
     counted = compiled.measured_input(usage)
-    if not counted or known is None or compiled.replaced:
+    if not counted or calibrations is None or compiled.replaced:
         return None
+    known = calibrations.get(compiled.request_kind, Calibration())
     counted -= compiled.overhead_after(usage)
     learned = known.with_sample(compiled.estimated_input, counted)
     if learned.samples > ALWAYS_SAVED_SAMPLES and abs(learned.factor - known.factor) < 0.005:

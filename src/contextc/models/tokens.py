@@ -20,6 +20,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import product
 from math import ceil
 from re import Pattern
 from string import ascii_letters, ascii_lowercase, ascii_uppercase, digits, punctuation
@@ -57,11 +58,21 @@ from contextc.messages import (
 # without the bytes a typical size is used. Seconds and pages are estimated from the file size.
 
 
-ImageRule: TypeAlias = Literal["area", "tiles", "patches", "frames"]
+ImageRule: TypeAlias = Literal["area", "tiles", "patches", "crops", "frames", "fixed", "nova"]
 Dimensions: TypeAlias = tuple[int, int]
 
 TYPICAL_PIXELS = (1024, 1024)
-PAGE_BYTES, PAGE_TOKENS, MAX_PAGES = 60_000, 1_500, 600
+PAGE_BYTES, MAX_PAGES = 60_000, 600
+PAGE_TOKENS: Mapping[ImageRule, int] = {
+    "area": 1_500,
+    "tiles": 950,
+    "patches": 950,
+    "crops": 258,
+    "frames": 560,
+    "fixed": 258,
+    "nova": 2_600,
+}
+"""Tokens of a page of a PDF. Google publishes its figures; those of the others are from recorded requests."""
 SOUND_BYTES_A_SECOND, SOUND_TOKENS_A_SECOND, TYPICAL_SOUND = 16_000, 32, 1_000
 FILM_BYTES_A_SECOND, FILM_TOKENS_A_SECOND, TYPICAL_FILM = 250_000, 300, 10_000
 TEXT_BYTES_A_TOKEN, TYPICAL_TEXT = 3, 2_000
@@ -82,7 +93,7 @@ def count_media_tokens(media: Media, rule: ImageRule, data: bytes | None = None)
         case "document":
             if media.mime_type.startswith("text/") or media.mime_type in TEXTUAL:
                 return TYPICAL_TEXT if size is None else ceil(size / TEXT_BYTES_A_TOKEN)
-            return _count_pages(data, size) * PAGE_TOKENS
+            return _count_pages(data, size) * PAGE_TOKENS[rule]
 
 
 def _count_by_time(size: int | None, bytes_a_second: int, tokens_a_second: int, typical: int) -> int:
@@ -109,9 +120,20 @@ def count_image_tokens(size: Dimensions | None, rule: ImageRule) -> int:
             shrink = min(1, 2048 / max(width, height))
             shrink = min(shrink, 768 / min(width, height))
             return 85 + 170 * ceil(width * shrink / 512) * ceil(height * shrink / 512)
-        case "patches":  # OpenAI's smaller and newer models: patches of 32, at most 1,536
-            return min(ceil(width / 32) * ceil(height / 32), 1_536) + 70
-        case "frames":  # Gemini: a fixed figure since version 3, fewer before
+        case "patches":  # OpenAI's smaller models: patches of 32, at most 1,536
+            return ceil(min(ceil(width / 32) * ceil(height / 32), 1_536) * 1.2) + 2
+        case "crops":  # Gemini 2.0: a small image is one tile; crops of a larger one, and one of the whole
+            if max(width, height) <= 384:
+                return 258
+            unit = (
+                min(max(min(width, height) // 1.5, 256), 768) if min(width, height) > 384 else min(width, height) / 1.5
+            )
+            return 258 * (ceil(width / unit) * ceil(height / unit) + 1)
+        case "fixed":  # Gemini 2.5
+            return 258
+        case "nova":
+            return 1_825
+        case "frames":  # Gemini 3
             return 1_120
 
 
@@ -165,7 +187,7 @@ ReasoningRetention: TypeAlias = Literal["always", "turn", "never"]
 """When returned reasoning counts as input: always, until the next user message, or never."""
 SAME_AS_TOKENIZER = "itself"
 """As a vocabulary: use the one with the name of the tokenizer."""
-VERSION = 1
+VERSION = 2
 """Part of the name under which counts are stored. Raise it with every changed formula to ignore old counts."""
 
 
@@ -188,17 +210,27 @@ class OverheadProfile(Struct, frozen=True, kw_only=True):
     result: int
     result_names: bool = False
     """True if a result repeats the name of its tool."""
+    result_links: bool = True
+    """False if the model does not see a file in a result that is a link and not its bytes."""
     tools: int
     """Tokens that the first tool adds once."""
     tool: int = 0
     tool_with_parameters: int = 0
-    tool_form: Literal["typescript", "json", "properties", "names"]
+    tool_form: Literal["typescript", "json", "properties", "texts", "names"]
+    """What of a definition the model reads: everything, parameters with name and description, these two, the name."""
     choice: int = 0
     """Additional tokens if the model must call a tool."""
+    server_tools: Mapping[str, int] = {}
+    """Tokens of tools that the provider runs itself, by the beginning of their type; else `SERVER_TOOL_TOKENS`."""
     thinking: int = 0
-    """Additional tokens if reasoning is enabled."""
+    """Additional tokens if reasoning is enabled with a budget or an effort; adaptive reasoning costs nothing."""
+    task_budget: int = 0
+    """Additional tokens if the request has a task budget."""
     schema: int = 0
     """Additional tokens for a response schema, besides the schema itself."""
+    schema_form: Literal["json", "compact", "tool", "none"] = "json"
+    """How the model reads a response schema: as JSON, as JSON without what constrains it, as a tool that it must call
+    if the request is in a foreign format, or not at all."""
     keeps_reasoning: ReasoningRetention
     sealed_frame: int = 350
     sealed_characters: float = 3.0
@@ -220,7 +252,9 @@ OPENAI = OverheadProfile(
     result_names=True,
     tools=84,
     tool_form="typescript",
-    schema=8,
+    server_tools={"tool_search": 50, "mcp": 390},
+    schema=7,
+    schema_form="compact",
     keeps_reasoning="turn",
     sealed_frame=1_000,
     sealed_characters=6.2,
@@ -237,10 +271,14 @@ OPENAI_OLDER = replace(
     result=1,
     tools=3,
     tool_with_parameters=-1,
-    schema=0,
 )
 OPENAI_OLDER_RESPONSES = replace(OPENAI_OLDER, name="gpt-4-responses", tools=1, tool_with_parameters=-5)
 GPT_OSS = replace(OPENAI, name="gpt-oss", vocabulary="o200k_harmony", request=67, tools=20)
+OPENAI_SMALL = replace(OPENAI, name="gpt-5-mini", image_rule="patches")
+OPENAI_SMALL_RESPONSES = replace(OPENAI_RESPONSES, name="gpt-5-mini-responses", image_rule="patches")
+
+# The tokens of Claude's tools are those that Anthropic publishes for its tool instructions, by model:
+# platform.claude.com/docs/en/agents-and-tools/tool-use/overview#pricing. They are 496 and 588 for most of version 4.
 CLAUDE = OverheadProfile(
     name="claude-4",
     factor=1.1,
@@ -249,17 +287,34 @@ CLAUDE = OverheadProfile(
     system=0,
     call=36,
     result=18,
-    tools=497,
+    tools=496,
     tool_form="json",
     choice=92,
+    server_tools={
+        "advisor": 650,
+        "bash": 245,
+        "code_execution": 1_760,
+        "computer": 1_200,
+        "memory": 1_050,
+        "text_editor": 700,
+        "tool_search": 100,
+        "web_": 1_100,
+    },
     thinking=29,
-    schema=130,
+    task_budget=40,
+    schema=117,
+    schema_form="tool",
     keeps_reasoning="turn",
     image_rule="area",
 )
-CLAUDE_5 = replace(CLAUDE, name="claude-5", factor=1.5, keeps_reasoning="always")
+CLAUDE_4_0 = replace(CLAUDE, name="claude-4-0", tools=313, choice=2)
+CLAUDE_3 = replace(CLAUDE, name="claude-3", tools=346, choice=-33)
+CLAUDE_3_HAIKU = replace(CLAUDE, name="claude-3-haiku", tools=264, choice=91)
+CLAUDE_5 = replace(CLAUDE, name="claude-5", factor=1.5, tools=354, choice=120, keeps_reasoning="always")
+CLAUDE_4_8 = replace(CLAUDE_5, name="claude-4-8", tools=290)
+CLAUDE_4_7 = replace(CLAUDE_5, name="claude-4-7", tools=675, choice=129)
 GEMINI = OverheadProfile(
-    name="gemini-3",
+    name="gemini-3.5",
     vocabulary="gemma4",  # same counts as gemma3, which is Gemini's vocabulary, and ten times as fast
     factor=1.1,
     request=1,
@@ -272,15 +327,25 @@ GEMINI = OverheadProfile(
     tool=13,
     tool_with_parameters=15,
     tool_form="properties",
+    server_tools={"": 100},
+    schema_form="none",
+    result_links=False,
     keeps_reasoning="always",
     sealed_frame=90,
     sealed_characters=4.7,
     image_rule="frames",
 )
-GEMINI_OLDER = replace(GEMINI, name="gemini-2", tool=18, tool_with_parameters=2, keeps_reasoning="never")
+GEMINI_3 = replace(GEMINI, name="gemini-3", keeps_reasoning="turn")
+GEMINI_2_5 = replace(
+    GEMINI, name="gemini-2.5", tool=18, tool_with_parameters=2, keeps_reasoning="never", image_rule="fixed"
+)
+GEMINI_OLDER = replace(
+    GEMINI_2_5, name="gemini-2", tool=2, tool_with_parameters=0, tool_form="texts", image_rule="crops"
+)
 VERTEX = replace(
     GEMINI,
     name="vertex",
+    result_links=True,
     request=0,
     call=0,
     result=0,
@@ -289,6 +354,7 @@ VERTEX = replace(
     tool_form="names",
     keeps_reasoning="never",
 )
+VERTEX_OLDER = replace(VERTEX, name="vertex-2", image_rule="fixed")
 OPEN = OverheadProfile(
     name="open",
     vocabulary=SAME_AS_TOKENIZER,
@@ -307,9 +373,17 @@ OPEN = OverheadProfile(
 
 MISTRAL = replace(OPEN, name="mistral", request=1, message=2, system=2, call=6, result=4, tools=0, tool=12)
 LLAMA = replace(OPEN, name="llama", request=30)
+LLAMA_4 = replace(OPEN, name="llama-4", request=10, tools=620)
+DEEPSEEK_4 = replace(OPEN, name="deepseek-4", request=77, tools=190)
+NOVA = replace(OPEN, name="nova", request=0, message=0, system=0, tools=810, image_rule="nova")
+NOVA_MICRO = replace(NOVA, name="nova-micro", tools=330)
+BEDROCK = replace(
+    OPEN, name="bedrock", request=4, message=3, system=0, tools=470, schema_form="none", image_rule="area"
+)
 
 RESPONSES = r"openai|openai_responses|azure"
 OLDER_GPT = r"(.*\W)?(chat)?gpt-[34].*"
+SMALL_GPT = r".*gpt-\d[\d.]*-(mini|nano).*|.*o4-mini.*"
 OLDER_CLAUDE = r"|.*claude-(3.*|[a-z]+-[34]([-.@:][0-6])?([-.@:]\d{8}.*|[-.@:]\D.*)?)"
 ANY = r".*"
 PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], OverheadProfile], ...] = tuple(
@@ -320,15 +394,30 @@ PROFILES: tuple[tuple[Pattern[str], Pattern[str], Pattern[str], OverheadProfile]
         (r"o200k_base", ANY, r".*gpt-oss.*", GPT_OSS),
         (r"o200k_base", RESPONSES, OLDER_GPT, OPENAI_OLDER_RESPONSES),
         (r"o200k_base", ANY, OLDER_GPT, OPENAI_OLDER),
+        (r"o200k_base", RESPONSES, SMALL_GPT, OPENAI_SMALL_RESPONSES),
+        (r"o200k_base", ANY, SMALL_GPT, OPENAI_SMALL),
         (r"o200k_base", RESPONSES, ANY, OPENAI_RESPONSES),
         (r"o200k_base", ANY, ANY, OPENAI),
+        (r"claude", ANY, r".*claude-(3[-.]5-haiku|haiku-3|3-haiku).*", CLAUDE_3_HAIKU),
+        (r"claude", ANY, r".*claude-(3|[a-z]+-3).*", CLAUDE_3),
+        (r"claude", ANY, r".*claude-(opus|sonnet)-4(?![-.@:][2-9](\D|$)).*", CLAUDE_4_0),
+        (r"claude", ANY, r".*claude-opus-4[-.@:]7.*", CLAUDE_4_7),
+        (r"claude", ANY, r".*claude-opus-4[-.@:]8.*", CLAUDE_4_8),
         (r"claude", ANY, OLDER_CLAUDE, CLAUDE),
         (r"claude", ANY, ANY, CLAUDE_5),
+        (r"gemini|gemma.*", r".*vertex.*", r".*gemini-[12]\D.*", VERTEX_OLDER),
         (r"gemini|gemma.*", r".*vertex.*", ANY, VERTEX),
+        (r"gemini|gemma.*", ANY, r".*gemini-2\.5.*", GEMINI_2_5),
+        (r"gemini|gemma.*", ANY, r".*gemini-3(\.[0-4])?(-.*)?", GEMINI_3),
         (r"gemini|gemma.*", ANY, r".*gemini-[12]\D.*", GEMINI_OLDER),
         (r"gemini|gemma.*", ANY, ANY, GEMINI),
         (r"mistral.*", ANY, ANY, MISTRAL),
+        (r"llama.*|meta", ANY, r".*llama-?4.*", LLAMA_4),
         (r"llama.*", ANY, ANY, LLAMA),
+        (r"deepseek.*", ANY, r".*deepseek-v4.*", DEEPSEEK_4),
+        (r"amazon", ANY, r".*nova-micro.*", NOVA_MICRO),
+        (r"amazon", ANY, ANY, NOVA),
+        (r"unknown", r"bedrock", ANY, BEDROCK),
         (ANY, ANY, ANY, OPEN),
     )
 )
@@ -562,6 +651,14 @@ FOREIGN_BLOCK_TOKENS = 12  # the line that replaces another provider's block
 SHORT, SHORT_KEPT = 32, 4_096
 TEXT_FILE_TOKENS = 24  # the lines around a text file, with its name
 SERVER_TOOL_TOKENS = 200  # a tool that the provider runs itself; the size of its definition is not published
+FORCED_TOOL_TOKENS = 30  # name and description of a tool that a gateway makes from a response schema
+LOADED_TOOL_TOKENS = 75  # a tool that a tool search has found, above its reference; its definition is elsewhere
+CACHED_CONTENT_TOKENS = 4_096  # content that the provider holds: the least that most models take
+FILE_IN_BLOCK = 2_000  # characters of a text in a provider's block that is longer than this and has no blanks: a file
+SEALED_FIELDS = ("encrypted_content", "signature", "thoughtSignature")
+COMPACTION_CHARACTERS = 7.2  # characters per token of an encrypted summary, less than reasoning has
+TOOL_REFERENCE = '"tool_reference"'
+UNREAD_KEYWORDS = ("additionalProperties", "required", "strict")
 
 
 @final
@@ -627,8 +724,30 @@ class TokenCounter:
             return self._media(cast(Media, part), blobs)
         if kind is ProviderBlock:
             part = cast(ProviderBlock, part)
-            return self.count_text(dump_json(part.data)) if part.provider == self.provider else FOREIGN_BLOCK_TOKENS
+            return self._block(part.data) if part.provider == self.provider else FOREIGN_BLOCK_TOKENS
         return None
+
+    def _block(self, data: JSONObject) -> int:
+        """Return the tokens of a provider's block: its text, without what is encrypted in it or a file."""
+        apart = 0
+        characters = COMPACTION_CHARACTERS if data.get("type") == "compaction" else self._profile.sealed_characters
+
+        def readable(value: JSON, name: str) -> JSON:
+            nonlocal apart
+            if isinstance(value, dict):
+                return {key: readable(each, key) for key, each in value.items()}
+            if isinstance(value, list):
+                return [readable(each, name) for each in value]
+            if isinstance(value, str) and name in SEALED_FIELDS:
+                apart += max(ceil((len(value) - self._profile.sealed_frame) / characters), 0)
+                return ""
+            if isinstance(value, str) and len(value) > FILE_IN_BLOCK and not (" " in value or "\n" in value):
+                apart += PAGE_TOKENS[self._profile.image_rule]
+                return ""
+            return value
+
+        text = dump_json(readable(data, ""))
+        return self.count_text(text) + apart + LOADED_TOOL_TOKENS * text.count(TOOL_REFERENCE)
 
     def _call(self, call: ToolCall) -> int:
         arguments = call.raw if call.raw is not None else encode(call.arguments).decode()
@@ -637,10 +756,19 @@ class TokenCounter:
 
     def _result(self, result: ToolResult, blobs: Mapping[str, bytes]) -> int:
         figures, content = self._profile, result.content
-        tokens = self.count_text(content) if type(content) is str else 0
+        tokens = 0
+        if type(content) is str:
+            tokens = self.count_text(content)
+            if result.extra and TOOL_REFERENCE in content:
+                tokens += LOADED_TOOL_TOKENS * content.count(TOOL_REFERENCE)
         if type(content) is tuple:
             tokens = sum(
-                [self.count_text(each.text) if isinstance(each, Text) else self._media(each, blobs) for each in content]
+                [
+                    self.count_text(each.text)
+                    if isinstance(each, Text)
+                    else self._media(each, blobs) * (figures.result_links or not _is_link(each))
+                    for each in content
+                ]
             )
         name = self.count_text(result.name) if figures.result_names else 0
         return figures.message + figures.result + name + tokens
@@ -702,12 +830,12 @@ class TokenCounter:
         return self.count_text(text) + self._profile.system if text and not text.isspace() else 0
 
     def count_tools(self, tools: Sequence[JSONObject]) -> int:
-        """Return the tokens of tool definitions."""
+        """Return the tokens of tool definitions. A deferred tool costs nothing until a search has found it."""
         figures = self._profile
         if not tools:
             return 0
-        found, others = split_functions(tools)
-        tokens = figures.tools + sum([self.count_text(dump_json(each)) + SERVER_TOOL_TOKENS for each in others])
+        found, others = split_functions([tool for tool in tools if not _is_deferred(tool)])
+        tokens = figures.tools + sum([self._server_tool(each) for each in others])
         with_parameters = sum([bool(get_properties(each.parameters)) for each in found])
         tokens += figures.tool * len(found) + figures.tool_with_parameters * with_parameters
         match figures.tool_form:
@@ -723,21 +851,107 @@ class TokenCounter:
                     + parameters
                     + sum([self.count_text(each.name) + self.count_text(each.description) for each in found])
                 )
+            case "texts":
+                return tokens + sum([self.count_text(each.name) + self.count_text(each.description) for each in found])
             case "names":
                 return tokens + sum([self.count_text(each.name) for each in found])
 
-    def count_settings(self, settings: JSONObject) -> int:
-        """Return the tokens of other request settings in any format: a schema, a tool choice, reasoning."""
+    def _server_tool(self, tool: JSONObject) -> int:
+        kind = tool.get("type")
+        name = kind if isinstance(kind, str) else next(iter(tool), "")
+        if name.startswith("openrouter:"):  # run by the gateway, which does not name it to the model
+            return 0
+        known = [tokens for start, tokens in self._profile.server_tools.items() if name.startswith(start)]
+        return known[0] if known else self.count_text(dump_json(tool)) + SERVER_TOOL_TOKENS
+
+    def count_settings(self, settings: JSONObject, *, has_tools: bool = False) -> int:
+        """Return the tokens of other request settings in any format: a schema, a tool choice, reasoning.
+
+        `has_tools` is True if the request has tools, whose instructions `count_tools` counts.
+        """
         figures = self._profile
-        schema = _output_schema(settings)
-        tokens = 0 if schema is None else self.count_text(dump_json(schema)) + figures.schema
-        thinking = settings.get("thinking")
-        if isinstance(thinking, dict) and cast(JSONObject, thinking).get("type") in ("enabled", "adaptive"):
+        tokens = self._schema(settings, has_tools)
+        if _has_reasoning(settings):
             tokens += figures.thinking
-        choice = settings.get("tool_choice")
-        if isinstance(choice, dict) and cast(JSONObject, choice).get("type") in ("any", "tool"):
+        if _must_call(settings):
             tokens += figures.choice
+        if _look_up(settings, ("output_config", "task_budget")):
+            tokens += figures.task_budget
+        if settings.get("cachedContent"):
+            tokens += CACHED_CONTENT_TOKENS
         return tokens
+
+    def reads_schema(self, settings: JSONObject) -> bool:
+        """True if the settings have a response schema that counts as input."""
+        return self._profile.schema_form != "none" and bool(settings) and _output_schema(settings) is not None
+
+    def _schema(self, settings: JSONObject, has_tools: bool) -> int:
+        figures, schema = self._profile, _output_schema(settings)
+        if schema is None or figures.schema_form == "none":
+            return 0
+        if figures.schema_form == "compact":
+            return (
+                self.count_text(json.dumps(_without_constraints(schema), ensure_ascii=False, separators=(",", ":")))
+                + figures.schema
+            )
+        tokens = self.count_text(dump_json(schema))
+        if figures.schema_form == "tool" and "response_format" in settings:
+            return tokens + FORCED_TOOL_TOKENS + figures.choice + (0 if has_tools else figures.tools)
+        return tokens + figures.schema
+
+
+def _is_link(media: Media) -> bool:
+    return media.data is None and media.blob is None
+
+
+def _is_deferred(tool: JSONObject) -> bool:
+    function = tool.get("function")
+    return tool.get("defer_loading") is True or (isinstance(function, dict) and function.get("defer_loading") is True)
+
+
+def _look_up(settings: JSONObject, path: Sequence[str]) -> JSON:
+    value: JSON = settings
+    for name in path:
+        value = cast(JSONObject, value).get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _asks_to_reason(settings: JSONObject) -> bool:
+    """True if the settings of any format turn reasoning on, also if the model decides itself how much."""
+    adaptive = _look_up(settings, ("thinking", "type")) == "adaptive"
+    return adaptive or bool(_look_up(settings, ("generationConfig", "thinkingConfig"))) or _has_reasoning(settings)
+
+
+def _has_reasoning(settings: JSONObject) -> bool:
+    """True if the settings of any format turn reasoning on, and the model does not decide itself."""
+    for path in (("thinking",), ("additionalModelRequestFields", "thinking")):
+        if (thinking := _look_up(settings, (*path, "type"))) is not None:
+            return thinking == "enabled"
+    reasoning = settings.get("reasoning")
+    if isinstance(reasoning, dict):
+        chosen = cast(JSONObject, reasoning)
+        return chosen.get("enabled") is not False and chosen.get("effort") != "none"
+    return settings.get("reasoning_effort") not in (None, "none")
+
+
+def _must_call(settings: JSONObject) -> bool:
+    """True if the settings of any format make the model call a tool."""
+    choice = settings.get("tool_choice")
+    if isinstance(choice, dict):
+        return cast(JSONObject, choice).get("type") in ("any", "tool", "function")
+    forced = _look_up(settings, ("toolConfig", "toolChoice"))
+    return choice in ("required", "any") or (isinstance(forced, dict) and ("any" in forced or "tool" in forced))
+
+
+def _without_constraints(schema: JSON, *, named: bool = False) -> JSON:
+    """Return a schema without the keywords that only constrain what is generated. `named` is True for properties."""
+    if isinstance(schema, dict):
+        return {
+            name: _without_constraints(each, named=name in ("properties", "$defs") and not named)
+            for name, each in cast(JSONObject, schema).items()
+            if named or name not in UNREAD_KEYWORDS
+        }
+    return [_without_constraints(each) for each in schema] if isinstance(schema, list) else schema
 
 
 def _output_schema(settings: JSONObject) -> JSON:
@@ -746,12 +960,16 @@ def _output_schema(settings: JSONObject) -> JSON:
         ("response_format", "json_schema", "schema"),
         ("text", "format", "schema"),
         ("output_config", "format", "schema"),
+        ("outputConfig", "textFormat", "structure", "jsonSchema", "schema"),
         ("generationConfig", "responseJsonSchema"),
         ("generationConfig", "responseSchema"),
     ):
-        value: JSON = settings
-        for name in path:
-            value = cast(JSONObject, value).get(name) if isinstance(value, dict) else None
+        value = _look_up(settings, path)
+        if isinstance(value, str):  # Bedrock takes it as text
+            try:
+                value = cast(JSON, json.loads(value))
+            except ValueError:
+                continue
         if isinstance(value, dict):
             return cast(JSON, value)
     return None
@@ -780,9 +998,10 @@ def get_counter(tokenizer: str, *, provider: str = "", model: str = "") -> Token
 # A stored count never changes: another formula has another name (`Counter.tokenizer`). The functions take a
 # transaction; the SQL works on SQLite and PostgreSQL.
 #
-# The calibration factor of a model is learned from the usage that its provider reports. Early samples change it
-# quickly, later ones slowly. It stays between 0.5 and 2; larger differences are overhead of the channel and counted
-# there. Small requests are ignored, because overhead dominates them.
+# The calibration factor of a model is learned from the usage that its provider reports, for each kind of request by
+# itself: an error in the count of tools, a schema or reasoning says nothing about requests without them. Early samples
+# change it quickly, later ones slowly. It stays between 0.5 and 2; larger differences are overhead of the channel and
+# counted there. Small requests are ignored, because overhead dominates them.
 
 
 MIN_FACTOR, MAX_FACTOR = 0.5, 2.0
@@ -806,6 +1025,18 @@ class Calibration(Struct, frozen=True, gc=False):
 
     def apply(self, estimated: int) -> int:
         return round(estimated * self.factor)
+
+
+def request_kind(counter: TokenCounter, settings: JSONObject, *, has_tools: bool) -> str:
+    """Return what a request has besides messages, as the part of a calibration's name after the model.
+
+    It is empty for plain messages, and `+tools+schema+reasoning` for a request with all three.
+    """
+    has = (has_tools, counter.reads_schema(settings), bool(settings) and _asks_to_reason(settings))
+    return "".join([name for name, here in zip(REQUEST_KINDS, has, strict=True) if here])
+
+
+REQUEST_KINDS = ("+tools", "+schema", "+reasoning")
 
 
 def estimate_next_input(last_input: int, replayed_output: int, new_estimate: int) -> int:
@@ -861,14 +1092,19 @@ def save_counts(tx: TransactionLike, tokenizer: str, counts: Mapping[bytes, int]
         )
 
 
-def load_calibration(tx: TransactionLike, model: str) -> Calibration:
-    """Return the stored calibration of a model, or the default one."""
-    rows = tx.rows("SELECT factor, samples FROM main.calibration WHERE model = ?", model)
-    return Calibration(*rows[0]) if rows else Calibration()
+def load_calibrations(tx: TransactionLike, model: str) -> dict[str, Calibration]:
+    """Return the stored calibrations of a model by kind of request."""
+    names = ["".join(kinds) for kinds in product(*[("", kind) for kind in REQUEST_KINDS])]
+    marks = ", ".join("?" * len(names))
+    rows = tx.rows(
+        f"SELECT model, factor, samples FROM main.calibration WHERE model IN ({marks})",
+        *[model + name for name in names],
+    )
+    return {name.removeprefix(model): Calibration(factor, samples) for name, factor, samples in rows}
 
 
 def save_calibration(tx: TransactionLike, model: str, calibration: Calibration, *, is_stored: bool = False) -> None:
-    """Store the calibration of a model. `is_stored` is True if one is known to be stored.
+    """Store a calibration under the name of a model and a kind of request. `is_stored`: one is known to be stored.
 
     All conversations share the row. It is skipped while another transaction changes it, so that a writer never waits
     for others that use the model.

@@ -71,7 +71,7 @@ def _read_facts(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
             encoder=encoder,
         ),
         sum([counter.count_system(message.text) for message in prompt]),
-        counter.count_tools(tools) + counter.count_settings(request.settings),
+        counter.count_tools(tools) + counter.count_settings(request.settings, has_tools=bool(tools)),
         tuple([get_tool_name(tool) for tool in request.tools]),
     )
 
