@@ -5,7 +5,7 @@ import asyncio
 import httpx2
 import pytest
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, encode
 from contextc.formats.base import as_json
 from contextc.formats.registry import formatter
 from contextc.messages import Message, Reasoning, user
@@ -90,6 +90,51 @@ def test_an_orphaned_result_is_refused_with_the_vendors_text(client: SDKClient, 
     body[formatter(client.format).messages_key].append(item)
     assert refusal(client, standin, body)[0] == client.refused
     assert text in standin.refused[0].refused
+
+
+EPHEMERAL: JSONObject = {"type": "ephemeral"}
+EXCLUSIONS: list[tuple[str, JSONObject, str]] = [
+    ("anthropic", {"nonsense": 1}, "nonsense: Extra inputs are not permitted"),
+    ("anthropic", {"betas": ["a"]}, "betas: Extra inputs are not permitted"),
+    (
+        "anthropic",
+        {
+            "system": [{"type": "text", "text": "S", "cache_control": EPHEMERAL}],
+            "cache_control": {**EPHEMERAL, "ttl": "1h"},
+        },
+        "cache_control.ttl: a ttl='1h' cache_control block must not come after a ttl='5m' cache_control block",
+    ),
+    (
+        "anthropic",
+        {"thread": {"type": "continue", "previous_message_id": "msg_1"}, "system": "S"},
+        "`system` is set in a request that continues a thread",
+    ),
+    (
+        "anthropic",
+        {"compaction": {"type": "summarize"}, "context_management": {"edits": []}},
+        "`compaction` and `context_management` cannot be combined",
+    ),
+    (
+        "gemini",
+        {"cachedContent": "cachedContents/1", "systemInstruction": {"parts": [{"text": "S"}]}},
+        "CachedContent can not be used with GenerateContent request setting system_instruction",
+    ),
+]
+
+
+@pytest.mark.parametrize(("name", "settings", "text"), EXCLUSIONS)
+def test_settings_that_exclude_each_other_are_refused(
+    name: str, settings: JSONObject, text: str, standin: FakeVendors
+) -> None:
+    """Guarantee 10.5: an agent that is tested against a stand-in must fail where it would fail in production."""
+    client = client_of(name)
+    url = standin.url(name)
+    client.whole(url, ask(client))
+    record = standin.records[-1]
+    head = RequestHead("POST", record.path, {}, {**record.headers, **dict.fromkeys(vendor(name).key_headers[:1], KEY)})
+    answer, _ = standin.desk.answer(head, encode({**ask(client), **settings}))
+    assert answer.status == 400
+    assert text in standin.refused[-1].refused
 
 
 @pytest.mark.parametrize("client", UNCHECKED, ids=lambda client: client.name)

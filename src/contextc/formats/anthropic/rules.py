@@ -75,6 +75,16 @@ SERVER_TOOL_SUFFIXES: dict[str, FieldTypes] = {
 }
 """Suffixes of block types for tools that the API runs itself, with the required fields of such a block."""
 MESSAGE_FIELDS = frozenset(("role", "content", "output_config", "clear_at"))
+BODY_FIELDS = frozenset(
+    (
+        *("model", "messages", "system", "max_tokens", "stop_sequences", "stream", "temperature", "top_k", "top_p"),
+        *("tools", "tool_choice", "mcp_servers", "container", "thinking", "output_config", "output_format"),
+        *("metadata", "service_tier", "speed", "inference_geo", "user_profile_id", "workspace_id", "diagnostics"),
+        *("cache_control", "context_management", "compaction", "thread", "fallbacks", "fallback_credit_token"),
+        *("anthropic_version", "anthropic_beta"),  # on Vertex and Bedrock, which take no headers for them
+    )
+)
+"""Fields of a request, with those of beta features: anthropic.types.beta.message_create_params."""
 TYPES = {str: "string", list: "list", dict: "dictionary", bool: "boolean", int: "integer", float: "number"}
 """Anthropic's names of types."""
 ANSWER_SETTINGS = ("stream", "stop_sequences", "metadata", "service_tier", "temperature", "top_p", "top_k", "container")
@@ -192,6 +202,43 @@ def is_claude(body: JSONObject) -> bool:
 
 def without_unknown_fields(body: JSONObject) -> JSONObject:
     return remove_fields(body, find_unknown_fields(parse_request(body)))
+
+
+def find_unknown_settings(request: ParsedRequest) -> Iterator[RuleFinding]:
+    """Yield the fields of a request that Anthropic does not have. The flags of betas belong into a header."""
+    for finding in unknown_field_findings(request.body, BODY_FIELDS, ()):
+        if finding.path == ("betas",):
+            message = "`betas` is not a field of the body: send the flags in the header `anthropic-beta`."
+            yield make_finding(finding.path, message, name="betas")
+        else:
+            yield finding
+
+
+def without_unknown_settings(body: JSONObject) -> JSONObject:
+    return remove_fields(body, find_unknown_settings(parse_request(body)))
+
+
+def continues_thread(body: JSONObject) -> bool:
+    """Return True if a request has only what is new in a conversation that the API holds."""
+    return object_or_empty(body.get("thread")).get("type") == "continue"
+
+
+def find_late_lifetimes(body: JSONObject) -> Iterator[tuple[JSONPath, JSONObject]]:
+    """Yield the blocks with a cache lifetime of an hour that come after one with five minutes."""
+    marked = list(find_breakpoints(body))
+    is_short = False
+    for path, block in sorted(marked, key=lambda each: each[0] == ()):  # that of the request is for its end
+        lasts_long = object_or_empty(block["cache_control"]).get("ttl") == "1h"
+        if lasts_long and is_short:
+            yield path, block
+        is_short = is_short or not lasts_long
+
+
+def with_ordered_lifetimes(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    for _, block in list(find_late_lifetimes(copy)):
+        block["cache_control"]["ttl"] = "5m"
+    return copy
 
 
 def with_last_breakpoints(body: JSONObject) -> JSONObject:
@@ -318,7 +365,7 @@ PAIRING = PairingChecks.within(
 
 
 rule(1)(malformed_values)
-rule(2, fix=insert_first_message(RULES))(no_messages())
+rule(2, fix=insert_first_message(RULES))(no_messages(unless=("thread",)))
 
 
 @rule(4, fix=without_empty_messages)
@@ -339,7 +386,14 @@ def check_no_blank_text(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 rule(6)(PAIRING.unanswered)
 rule(7)(late_results(lambda message: message.parts, merged=True))
-rule(8)(PAIRING.orphans)
+
+
+@rule(8)
+def check_results_have_calls(request: ParsedRequest) -> Iterable[RuleFinding]:
+    held = ("messages", 0) if continues_thread(request.body) else None  # the calls are in the thread
+    return [finding for finding in PAIRING.orphans(request) if finding.path[:2] != held]
+
+
 rule(9)(PAIRING.duplicates)
 rule(10)(duplicate_ids(merged=True))
 check_block_roles = rule(11)(
@@ -478,3 +532,29 @@ def check_system_role(request: ParsedRequest) -> Iterable[RuleFinding]:
     for message in request.messages:
         if message.role == "system":
             yield make_finding(message.path, "this model does not support system messages among the messages.")
+
+
+@rule(28, fix=without_unknown_settings, is_open=True)
+def check_known_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
+    if is_claude(request.body):
+        yield from find_unknown_settings(request)
+
+
+@rule(29, fix=with_ordered_lifetimes)
+def check_lifetime_order(request: ParsedRequest) -> Iterable[RuleFinding]:
+    body = request.body or {"messages": [message.wire for message in request.messages]}
+    for path, _ in find_late_lifetimes(body):
+        yield make_finding((*path, "cache_control", "ttl"))
+
+
+@rule(30, fix=remove_settings("system", "tools"))
+def check_continued_thread(request: ParsedRequest) -> Iterable[RuleFinding]:
+    for name in ("system", "tools") if continues_thread(request.body) else ():
+        if name in request.body:
+            yield make_finding((name,), f"`{name}` is set in a request that continues a thread.", name=name)
+
+
+@rule(31, fix=remove_settings("context_management"))
+def check_single_compaction(request: ParsedRequest) -> Iterable[RuleFinding]:
+    if request.body.get("compaction") and request.body.get("context_management"):
+        yield make_finding(("context_management",))

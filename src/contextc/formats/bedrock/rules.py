@@ -244,6 +244,23 @@ ERROR_STATUS = re.compile("fail|err", re.IGNORECASE)
 RANGES = {"temperature": (0, 1), "topP": (0, 1), "maxTokens": (1, None)}
 
 
+def find_late_lifetimes(body: JSONObject) -> Iterator[tuple[str | int, ...]]:
+    """Yield the paths of cache points with a lifetime of an hour that come after one with five minutes."""
+    is_short = False
+    for path in find_breakpoints(body):
+        lasts_long = object_or_empty(_at(body, path)["cachePoint"]).get("ttl") == "1h"
+        if lasts_long and is_short:
+            yield path
+        is_short = is_short or not lasts_long
+
+
+def with_ordered_lifetimes(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    for path in list(find_late_lifetimes(copy)):
+        _at(copy, path)["cachePoint"]["ttl"] = "5m"
+    return copy
+
+
 def with_last_breakpoints(body: JSONObject) -> JSONObject:
     """Return the body with only its last cache breakpoints, up to the limit."""
     left = len(list(find_breakpoints(body))) - MAX_BREAKPOINTS
@@ -793,3 +810,10 @@ def check_image_count(request: ParsedRequest) -> Iterable[RuleFinding]:
         count = sum("image" in piece.wire for piece in turn.parts)
         if count > MAX_IMAGES:
             yield make_finding(turn.path, f"at most 20 images are allowed in a message, got {count}.", count=count)
+
+
+@rule(32, fix=with_ordered_lifetimes)
+def check_lifetime_order(request: ParsedRequest) -> Iterable[RuleFinding]:
+    body = request.body or {"messages": [turn.wire for turn in request.messages]}
+    for path in find_late_lifetimes(body):
+        yield make_finding((*path, "cachePoint", "ttl"))

@@ -421,6 +421,7 @@ PLACEHOLDER_SIGNATURES = (PLACEHOLDER_SIGNATURE, "context_engineering_is_the_way
 CONFIG_NAMES, CHOICE_NAMES = ("toolConfig", "tool_config"), ("functionCallingConfig", "function_calling_config")
 ALLOWED_NAMES = ("allowedFunctionNames", "allowed_function_names")
 NAMES = IdentifierCodec("a-zA-Z0-9_.:-", 128, first_characters="a-zA-Z_")
+CACHED_SETTINGS = ("systemInstruction", "tools", "toolConfig")
 SETTINGS_NAMES, THINKING_NAMES, LEVEL_NAMES = (
     ("generationConfig", "generation_config"),
     ("thinkingConfig", "thinking_config"),
@@ -449,6 +450,17 @@ def has_thinking_level(body: JSONObject) -> bool:
     for names in (SETTINGS_NAMES, THINKING_NAMES, LEVEL_NAMES):
         found = [cast(JSONObject, each).get(name) for each in found if isinstance(each, dict) for name in names]
     return any(found)
+
+
+def find_cached_settings(body: JSONObject) -> list[str]:
+    """Return the names of fields that a request with cached content has, and only the content may have."""
+    if not with_camel_case(body).get("cachedContent"):
+        return []
+    return [name for name, value in body.items() if to_camel_case(name) in CACHED_SETTINGS and value]
+
+
+def without_cached_settings(body: JSONObject) -> JSONObject:
+    return without_fields(body, *find_cached_settings(body))
 
 
 def with_signatures(body: JSONObject) -> JSONObject:
@@ -719,6 +731,12 @@ def check_allowed_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
     for path, name in allowed_functions(request.body):
         if str(name) not in known:
             yield make_finding(path, name=name)
+
+
+@rule(17, fix=without_cached_settings)
+def check_cached_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
+    for name in find_cached_settings(request.body):
+        yield make_finding((name,), f"`{name}` cannot be combined with `cachedContent`.", name=name)
 
 
 def _has_user_content(turn: RequestMessage) -> bool:
