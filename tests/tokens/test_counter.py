@@ -198,6 +198,9 @@ def test_a_deferred_tool_costs_nothing_until_a_search_has_found_it() -> None:
     deferred: JSONObject = {**weather, "defer_loading": True}
     assert CLAUDE.count_tools([search, deferred]) == CLAUDE.count_tools([search])
     assert CLAUDE.count_tools([search, weather]) > CLAUDE.count_tools([search])
+    named: JSONObject = {"type": "namespace", "name": "n", "tools": [{**WEATHER["function"], "type": "function"}]}
+    put_off: JSONObject = {**named, "tools": [{**named["tools"][0], "defer_loading": True}]}
+    assert GPT.count_tools([named]) == GPT.count_tools([WEATHER]) > GPT.count_tools([put_off])
     reference = {"type": "tool_reference", "tool_name": "get_weather"}
     found = ProviderBlock(provider="anthropic", data={"type": "tool_search_tool_result", "tools": [reference]})
     same = ProviderBlock(

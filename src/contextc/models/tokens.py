@@ -834,7 +834,7 @@ class TokenCounter:
         figures = self._profile
         if not tools:
             return 0
-        found, others = split_functions([tool for tool in tools if not _is_deferred(tool)])
+        found, others = split_functions(list(_loaded_tools(tools)))
         tokens = figures.tools + sum([self._server_tool(each) for each in others])
         with_parameters = sum([bool(get_properties(each.parameters)) for each in found])
         tokens += figures.tool * len(found) + figures.tool_with_parameters * with_parameters
@@ -904,9 +904,16 @@ def _is_link(media: Media) -> bool:
     return media.data is None and media.blob is None
 
 
-def _is_deferred(tool: JSONObject) -> bool:
-    function = tool.get("function")
-    return tool.get("defer_loading") is True or (isinstance(function, dict) and function.get("defer_loading") is True)
+def _loaded_tools(tools: Iterable[JSONObject]) -> Iterator[JSONObject]:
+    """Yield the tools that are not deferred, also those of a namespace."""
+    for tool in tools:
+        if any(_look_up(tool, (*place, "defer_loading")) is True for place in ((), ("function",), ("default_config",))):
+            continue
+        inside = tool.get("tools")
+        if tool.get("type") == "namespace" and isinstance(inside, list):
+            yield from _loaded_tools(each for each in cast(list[JSON], inside) if isinstance(each, dict))
+        else:
+            yield tool
 
 
 def _look_up(settings: JSONObject, path: Sequence[str]) -> JSON:
