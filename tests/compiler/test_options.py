@@ -18,7 +18,7 @@ def test_compiler_options_can_all_be_passed_by_name() -> None:
 def test_facts_about_models_and_providers_can_all_be_passed_by_name() -> None:
     explicit = {"vendor", "window", "output"}
     assert {*ModelFacts.__annotations__} == {*FACT_NAMES} - explicit
-    assert {*ProviderFacts.__annotations__} == {*FACT_NAMES, *FLAG_FIELDS, *TEXT_FIELDS} - {"window", "output"}
+    assert {*ProviderFacts.__annotations__} == {*FACT_NAMES, *FLAG_FIELDS, *TEXT_FIELDS, "betas"} - {"window", "output"}
 
 
 def test_the_configuration_of_an_agent_is_immutable() -> None:

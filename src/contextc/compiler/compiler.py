@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from contextc._credential_mask import get_logger, mask_secrets
-from contextc._json import JSONObject, encode, encode_canonical, fix_surrogates, is_valid_text
+from contextc._json import JSONObject, decode, encode, encode_canonical, fix_surrogates, is_valid_text
 from contextc.compiler import ledger, past_requests, step
 from contextc.compiler.compaction import (
     CompactionPreview,
@@ -34,6 +34,15 @@ from contextc.compiler.compaction import (
     undo_compaction,
 )
 from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
+from contextc.compiler.head_changes import (
+    EffortPlan,
+    ToolPlan,
+    build_change,
+    hash_definitions,
+    plan_effort,
+    plan_tools,
+    read_effort,
+)
 from contextc.compiler.history import (
     FETCH_TOOL,
     MAX_TOKENS,
@@ -94,7 +103,7 @@ from contextc.prompts import (
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
 from contextc.store import Lease, Reference, Store, message_log
-from contextc.store.ledger_schema import Channel, ProviderSession
+from contextc.store.ledger_schema import Channel, ChannelState, EpochReason, ProviderSession
 from contextc.store.message_log import DEFAULT_AGENT, check_name
 from contextc.store.message_log import BranchTip as Tip
 from contextc.store.store import cache_tip
@@ -451,6 +460,7 @@ class ArgumentCache:
         self._given: dict[object, Sequence[AnyTool]] = {}
         self._last: tuple[bytes, Sequence[AnyTool]] = (b"", ())
         self._tools: dict[object, PreparedTools] = {}
+        self._declared: dict[object, tuple[AnyTool, ...]] = {}
         self._offers: dict[object, tuple[bool, bool]] = {}
         self._systems: dict[object, int] = {}
         self._leads: dict[object, tuple[Prompt, Prompt]] = {}
@@ -502,7 +512,14 @@ class ArgumentCache:
             offers = cache_put(self._offers, uses, self._read_offers(settings or {}, budget))
         forced, alone = offers
         sent = (state.tools, state.head.tools if state.requests and not renew else None)
-        key = (tuple([id(tool) for tool in tools]), *sent, stand_in is None, is_observed, *offers)
+        follows = (
+            (state.requests or state.layout)
+            and len(state.tool_hashes) == len(state.tools)  # a state of an older version has no hashes
+            and not (renew or self.provider.session_resumption)
+            and (stand_in is None or any(state.tool_hashes))
+        )
+        changes = (state.head.tools, state.tool_hashes, *state.changes.tools.items()) if follows else None
+        key = (tuple([id(tool) for tool in tools]), *sent, stand_in is None, is_observed, *offers, changes)
         if (found := self._tools.get(key)) is not None:
             return found
         names = [get_tool_name(tool) for tool in tools]
@@ -510,11 +527,78 @@ class ArgumentCache:
         adds = not keeps and (bool(self.options.fetch) if tools else alone)
         variants = list_variants(names, offers=not forced) if adds else [()]
         told, name, is_former = choose_tools(tools, variants, stand_in, *sent)
+        is_broken = False
+        if follows and (name != state.head.tools or state.changes.tools):
+            if (frozen := self._follow_changes(tools, variants, state, settings)) is not None:
+                return cache_put(self._tools, key, frozen)
+            is_broken = bool(state.changes.tools)
         encoded = self._formatter.encode_tools(told)
         tokens = self.counter.count_tools(encoded) if told else 0
         marks = self._formatter.count_cache_breakpoints(encoded)
-        made = PreparedTools(tuple(told), name, tokens, tuple(tools), marks, is_former)
+        made = PreparedTools(
+            tuple(told),
+            name,
+            tokens,
+            tuple(tools),
+            marks,
+            is_former,
+            hashes=hash_definitions(self._formatter, told),
+            offered=tuple(told),
+            names=tuple([get_tool_name(tool) for tool in told]),
+            is_broken=is_broken,
+        )
+        cache_put(self._declared, (made.hash, made.hashes), made.tools)
         return cache_put(self._tools, key, made)
+
+    def _follow_changes(
+        self,
+        tools: Sequence[AnyTool],
+        variants: Sequence[Sequence[Tool]],
+        state: ChannelState,
+        settings: JSONObject | None,
+    ) -> PreparedTools | None:
+        """Return the tools that the epoch began with, and what to state about those that changed; None if a new epoch
+        has to begin. Of the variants of tools for the history, the one with the fewest changes is used.
+        """
+        features, keeps_removed = self.provider.features, self.options.removed_tools == "keep"
+        if not features and not keeps_removed:
+            return None
+        choice = self._formatter.settings.read(settings or {}).settings.tool_choice
+        if choice is not None and choice.mode == "named" and choice.name not in state.tools:
+            return None
+        lists = [(*tools, *added) for added in variants]
+        plans = [plan_tools(self._formatter, state, each, features, keeps_removed=keeps_removed) for each in lists]
+        found = [(len(plan.tools) + len(plan.kept), at) for at, plan in enumerate(plans) if plan is not None]
+        declared = self._load_declared(state) if found else None
+        if declared is None:
+            return None
+        at = min(found)[1]
+        encoded = self._formatter.encode_tools(declared)
+        return PreparedTools(
+            declared,
+            state.head.tools,
+            self.counter.count_tools(encoded) if declared else 0,
+            tuple(tools),
+            self._formatter.count_cache_breakpoints(encoded),
+            at > 0,
+            hashes=state.tool_hashes,
+            offered=lists[at],
+            names=state.tools,
+            plan=plans[at],
+        )
+
+    def _load_declared(self, state: ChannelState) -> tuple[AnyTool, ...] | None:
+        """Return the tools in the head of the last request, as they were sent; None if it is not stored any more."""
+        key = (state.head.tools, state.tool_hashes)
+        if (found := self._declared.get(key)) is not None or not any(state.tool_hashes):
+            return found or ()
+        number, name = state.head_place
+        stored = self.store.read(lambda tx: ledger.load_head(tx, number, bytes.fromhex(name))) if name else None
+        if stored is None:
+            return None
+        wire = self._formatter.tools_of(decode(stored))
+        declared = tuple([NativeTool(provider=self._formatter.provider, data=each) for each in wire])
+        return cache_put(self._declared, key, declared) if self._formatter.encode_tools(declared) == wire else None
 
     def _read_offers(self, settings: JSONObject, budget: int | None) -> tuple[bool, bool]:
         """Return whether a call is forced, and whether the tools for the history are offered without others."""
@@ -530,23 +614,44 @@ class ArgumentCache:
         settings: JSONObject | None,
         budget: int | None,
         output: int | None,
+        state: ChannelState,
+        *,
+        renew: bool = False,
     ) -> RequestTerms:
-        """Return the terms of these arguments. They are cached across conversations."""
+        """Return the terms of these arguments. They are cached across conversations. `renew` is True if a new epoch
+        begins.
+        """
         given = encode_canonical(settings) if settings else b""
-        key = (id(prompt), id(tools), channel.agent, channel.directory, given, budget, output)
+        sent = None
+        if self._formatter.effort_path and (state.requests or state.layout) and not renew:
+            sent = (state.head.settings, state.effort, state.changes.effort)
+        key = (id(prompt), id(tools), channel.agent, channel.directory, given, budget, output, sent)
         if (found := self._terms.get(key)) is not None:
             return found
         settings = deepcopy(settings) if settings else {}
         provider, options = self.provider, self.options
-        has_tools = bool(tools.tools)
+        effort = EffortPlan(settings, read_effort(self._formatter, settings))
+        if sent is not None and not provider.session_resumption:
+            hashed = step.hash_head(self._formatter, options, prompt, tools, settings).settings
+            effort = plan_effort(self._formatter, state, settings, hashed, provider.features)
+            if step.hash_head(self._formatter, options, prompt, tools, effort.settings).settings != state.head.settings:
+                wanted = read_effort(self._formatter, settings)
+                effort = EffortPlan(settings, wanted, is_broken=bool(state.changes.effort))
+        settings, given = effort.settings, encode_canonical(effort.settings) if effort.settings else b""
+        broken = EpochReason.TOOLS_CHANGED if tools.is_broken else EpochReason.SETTINGS_CHANGED
+        plan = tools.plan or ToolPlan()
+        has_tools = bool(tools.tools or tools.offered)
         above = self._system_tokens(prompt)
         above += self.counter.count_settings(settings, has_tools=has_tools) if settings else 0
         terms = RequestTerms(
             prompt=prompt,
             tools=tools,
-            names=tuple([get_tool_name(tool) for tool in tools.tools]),
-            fetchable=any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in tools.tools),
-            searchable=any(tool in SEARCH_TOOLS for tool in tools.tools),
+            effort=effort.effort,
+            change=build_change(self._formatter, self.counter, tools.tools, plan, effort.changed, provider.features),
+            is_frozen=tools.plan is not None or bool(effort.changed or (sent and sent[2])),
+            broken=broken if tools.is_broken or effort.is_broken else "",
+            fetchable=any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in tools.offered),
+            searchable=any(tool in SEARCH_TOOLS for tool in tools.offered),
             settings=settings,
             settings_json=given,
             kind=request_kind(self.counter, settings, has_tools=has_tools),
@@ -764,9 +869,20 @@ class MessageCompiler:
             shown = self._arguments.arrange_tools(
                 tools, seen.snapshot, stand_in, settings, max_input_tokens, renew=renew
             )
-            return self._arguments.build_terms(channel, prompt, shown, settings, max_input_tokens, max_output_tokens)
+            return self._arguments.build_terms(
+                channel,
+                prompt,
+                shown,
+                settings,
+                max_input_tokens,
+                max_output_tokens,
+                seen.snapshot.state,
+                renew=renew,
+            )
 
         terms = make_terms()
+        if terms.broken:
+            terms = replace(make_terms(renew=True), broken=terms.broken)
         ask = CompileInput(
             provider=provider,
             counter=self.counter,

@@ -24,6 +24,7 @@ from contextc.formats.base import (
     ConversionNote,
     EncodedSegment,
     Formatter,
+    HeadChange,
     note_for_repair,
     split_segments,
 )
@@ -48,7 +49,7 @@ from contextc.messages import (
 from contextc.models.tokens import TokenCounter
 from contextc.prompts import SEPARATOR, Prompt, RenderedFragment
 from contextc.providers import Provider
-from contextc.store.ledger_schema import ChannelState, Item, LedgerRow, StoredRow
+from contextc.store.ledger_schema import REMOVED, ChannelState, Item, LedgerRow, StoredRow
 from contextc.store.message_log import SEQ_MASK
 
 # ── options and budget ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -94,6 +95,11 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reasoning: ReasoningPolicy = "native"
     reserve: Literal["capped", "full"] = "capped"
     """`full` reserves the whole output: the requested length, else the model's maximum."""
+    removed_tools: Literal["drop", "keep"] | None = None
+    """What happens within an epoch to a tool that is no longer passed, where the provider has no way to remove it. With
+    `drop`, an epoch begins. With `keep`, it stays declared, and the caller answers a call of it with an error. None:
+    agents keep it, because they answer so; a compiler drops it.
+    """
     policy: PolicyArgument = ""
     """`sliding_window` drops single messages from the front, reserves the whole output, joins reasoning into the text,
     and uses no summaries.
@@ -131,6 +137,7 @@ class CompilerOptionArguments(TypedDict, total=False):
     summary_share: float
     reasoning: ReasoningPolicy
     reserve: Literal["capped", "full"]
+    removed_tools: Literal["drop", "keep"] | None
     policy: PolicyArgument
 
 
@@ -267,6 +274,10 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Number of cache breakpoints that may still be set: the model's maximum minus those of the caller."""
     reencode: bool = False
     """True if the encoder has changed, so no encoded row can be reused."""
+    change: DraftEntry | None = None
+    """A change of tools or effort that this request has to state."""
+    renews_head: bool = True
+    """True if an epoch that begins with this request has all tools and settings in its head, and states no changes."""
     tail: tuple[DraftEntry, ...] = ()
     new: int = 0
     """Number of entries of the tail that are input, without the agent's own messages and dynamic blocks."""
@@ -394,6 +405,22 @@ def _reduce_calls(parts: tuple[AnyPart, ...], item: Item, seq: int) -> tuple[Any
             part = replace(part, content=f"[{result_id(seq, results)}]")
         shorter.append(part)
     return tuple(shorter)
+
+
+def render_change(item: Item, formatter: Formatter) -> Message:
+    """Return the message that states a change of tools or effort."""
+    spell = formatter.name_codec.names.encode if formatter.name_codec.names is not None else str
+    defined = {str(each.get("name") or each.get("type") or "") for each in item.definitions}
+    removed = [name for name, value in item.tools.items() if value.startswith(REMOVED)]
+    returned = [name for name in item.tools if name not in removed and spell(name) not in defined]
+    change = HeadChange(
+        added=item.definitions,
+        returned=tuple(map(spell, returned)),
+        removed=tuple(map(spell, removed)),
+        effort=item.effort,
+    )
+    encoded = formatter.encode_change(change, item.features)
+    return encoded.message if encoded is not None else Message(role="system", parts=())
 
 
 def needs_no_escaping(message: Message) -> bool:
@@ -736,7 +763,13 @@ def _epoch(draft: Draft, formatter: Formatter, settings: JSONObject, fetch: Fetc
             part = part.row.items  # the part before it was encoded to nothing, so the row cannot be reused
             known |= fetch([item.place for item in part if item.kind == "message" and item.place], ()).messages
         entries = [
-            DraftEntry(item, render_item(item, known.get(item.place), fetchable=draft.fetchable)) for item in part
+            DraftEntry(
+                item,
+                render_change(item, formatter)
+                if item.kind == "change"
+                else render_item(item, known.get(item.place), fetchable=draft.fetchable),
+            )
+            for item in part
         ]
         order.append(len(new))
         new.append(rows.add(entries, fetched.blobs))

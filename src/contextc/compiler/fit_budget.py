@@ -94,6 +94,8 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
     items = _latest_dynamic([*shown, *(entry.item for entry in draft.tail)], as_it_was)
     if draft.options.placement == "head":
         items = [item for item in items if item.kind != "dynamic"]
+    if draft.renews_head:
+        items = [item for item in items if item.kind != "change"]
     left: tuple[LeftOutMessage, ...] = draft.left
     budget = draft.budget
     if cut:
@@ -191,7 +193,7 @@ def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
     held = [
         index
         for index, item in enumerate(items)
-        if item.place in pins or item.kind in ("summary", "dynamic") or (item.kind == "turn" and index > turn)
+        if item.place in pins or item.kind in ("summary", "dynamic", "change") or (item.kind == "turn" and index > turn)
     ]
     if not held:
         return [False] * len(items)

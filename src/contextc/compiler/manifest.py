@@ -132,6 +132,8 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Tokens of the prefix that the previous request had too."""
     shared_bytes: int = 0
     signed_lost: int = 0
+    features: tuple[str, ...] = ()
+    """The features of the provider that its messages use, such as `inline_tools`."""
     branch: int = 0
     tip: int = 0
     time: int = 0

@@ -38,7 +38,8 @@ from contextc.compiler.draft import (
     render_item,
     verify_draft,
 )
-from contextc.compiler.fit_budget import fit_budget
+from contextc.compiler.fit_budget import BRANCH_REASONS, fit_budget
+from contextc.compiler.head_changes import ToolPlan, append_change, has_change
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import (
     CachedChannelRows,
@@ -80,10 +81,12 @@ from contextc.providers import Provider
 from contextc.store import Reference, Store, message_log
 from contextc.store.leases import check_lease
 from contextc.store.ledger_schema import (
+    NO_CHANGES,
     Channel,
     ChannelState,
     EpochReason,
     FragmentCopy,
+    HeadChanges,
     HeadHashes,
     Item,
     LedgerRow,
@@ -264,6 +267,11 @@ class Compiled:
         messages = self.state.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
         return self.state.above + messages
 
+    @property
+    def features(self) -> frozenset[str]:
+        """The features of the provider that its messages use. `provider.flags_of` returns the beta flags they need."""
+        return frozenset(self.state.changes.features)
+
     def measured_input(self, usage: Usage | None) -> int:
         """Return the input tokens that the provider counted; 0 if it reported none.
 
@@ -434,6 +442,16 @@ class PreparedTools(NamedTuple):
     """Number of cache breakpoints that the caller's tools contain."""
     is_former: bool = False
     """True if they are those of the previous request, and a new epoch would have others."""
+    hashes: tuple[str, ...] = ()
+    """Hashes of their definitions as they are sent."""
+    offered: tuple[AnyTool, ...] = ()
+    """The tools that the model has: those in the head, or what changes in the conversation have made of them."""
+    names: tuple[str, ...] = ()
+    """Names of the tools in the head."""
+    plan: ToolPlan | None = None
+    """Set if the head is that of the epoch, although the tools are others: what the request states about them."""
+    is_broken: bool = False
+    """True if earlier changes of the tools cannot be followed by this one."""
 
 
 class RequestTerms(Struct, frozen=True, kw_only=True):
@@ -441,8 +459,14 @@ class RequestTerms(Struct, frozen=True, kw_only=True):
 
     prompt: Prompt
     tools: PreparedTools
-    names: tuple[str, ...]
-    """Names of the tools, in the order they are sent."""
+    effort: str
+    """The effort in the settings."""
+    change: DraftEntry | None
+    """What the request states in the conversation about tools or effort."""
+    is_frozen: bool
+    """True if the head is that of the epoch, although the caller's tools or settings are others."""
+    broken: str
+    """The reason why changes in the conversation cannot be continued; empty if they can."""
     fetchable: bool
     searchable: bool
     settings: JSONObject
@@ -481,7 +505,9 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     head_cache: dict[object, HeadParts]
     retry: bool = False
     renews_tools: bool = False
-    """True if a new epoch that begins anyway gets other history tools."""
+    """True if a new epoch that begins anyway gets other tools."""
+    forced: str = ""
+    """The reason for an epoch that begins in any case."""
     headroom: int = 0
     dry_run: bool = False
     load_left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
@@ -545,6 +571,8 @@ def find_prefix_change(ask: CompileInput, old: HeadHashes, resume: bool) -> str:
     keeps = resume and (ask.provider.resends_head or ask.provider.keeps_static)
     if new.static != old.static and not (keeps and ask.options.static_change == "update"):
         return EpochReason.SYSTEM_PROMPT_CHANGED
+    if ask.terms.broken:
+        return ask.terms.broken
     if new.tools != old.tools and not ask.renews_tools and not (resume and ask.provider.resends_head):
         return EpochReason.TOOLS_CHANGED
     if new.settings != old.settings and not resume:
@@ -649,6 +677,8 @@ def offers_fetch(head: bytes | None) -> bool:
     return head is None or _FETCH in head
 
 
+APPENDED = "appended, so that the prefix stays"
+STILL_DECLARED = "no longer offered, but still declared, so that the prefix stays"
 REVERTED_REMARK = "the session goes back to where it stood: the request before this one came to nothing ({why})"
 
 
@@ -689,6 +719,7 @@ def build_account(
         shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
         shared_bytes=shared_bytes,
         signed_lost=max(0, signed),
+        features=standing.changes.features,
         branch=sight.tip.branch,
         tip=sight.tip.seq,
     )
@@ -702,9 +733,13 @@ def build_account(
 def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple[str, ...]:
     warnings = ask.terms.prompt.warnings
     failed = ask.snapshot.attempt if draft.resume else None
-    if not (draft.remarks or draft.unread_until or warnings or assembled.notes or failed):
+    change = draft.change.item.text if draft.change is not None and has_change(draft) else ""
+    kept = ask.terms.tools.plan.kept if ask.terms.tools.plan is not None else ()
+    if not (draft.remarks or draft.unread_until or warnings or assembled.notes or failed or change or kept):
         return ()
     return (
+        *((f"{APPENDED}: {change}",) if change else ()),
+        *((f"{STILL_DECLARED}: {', '.join(kept)}",) if kept else ()),
         *((REVERTED_REMARK.format(why=failed.error or "it was interrupted"),) if failed else ()),
         *draft.remarks,
         *(
@@ -1033,10 +1068,21 @@ OTHER_HEAD = (EpochReason.SYSTEM_PROMPT_CHANGED, EpochReason.TOOLS_CHANGED, Epoc
 def compile_request(ask: CompileInput, renew_terms: Callable[[], RequestTerms]) -> Compiled:
     """Compile a request. If it begins an epoch, it gets the terms with today's tools, unless they do not fit."""
     compiled = _compile(ask)
-    if ask.terms.tools.is_former and compiled.draft.epoch:
+    draft, terms = compiled.draft, ask.terms
+    if terms.is_frozen and (draft.epoch or not has_change(draft)) and not _continues_prefix(draft):
+        has_tools = terms.change is not None and terms.change.item.tools
+        why = draft.epoch or (EpochReason.TOOLS_CHANGED if has_tools else EpochReason.SETTINGS_CHANGED)
+        renewed = replace(ask, terms=renew_terms(), renews_tools=terms.tools.plan is not None, forced=why)
+        return _compile(renewed)
+    if terms.tools.is_former and draft.epoch and not terms.is_frozen:
         with suppress(ContextOverflow):
             return _compile(replace(ask, terms=renew_terms(), renews_tools=True))
     return compiled
+
+
+def _continues_prefix(draft: Draft) -> bool:
+    """Return True if an epoch begins only because messages at the end are gone, so that the head may stay as it is."""
+    return has_change(draft) and draft.epoch in BRANCH_REASONS and draft.changed > 0 and not draft.budget.wanted
 
 
 def _compile(ask: CompileInput) -> Compiled:
@@ -1056,8 +1102,9 @@ def _compile(ask: CompileInput) -> Compiled:
             or breaks
             or (EpochReason.PREVIOUS_REPLACED if standing.replaced else "")
             or (EpochReason.COMPACTED if compacted else "")
+            or ask.forced
         )
-        is_other_head = breaks in OTHER_HEAD or ask.renews_tools
+        is_other_head = breaks in OTHER_HEAD or ask.renews_tools or bool(ask.terms.broken)
         changed = 0 if why == EpochReason.PREVIOUS_REPLACED or is_other_head else -1
     else:
         why = why or EpochReason.FIRST_REQUEST
@@ -1116,6 +1163,8 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         turn=ask.turn,
         fetchable=terms.fetchable,
         searchable=terms.searchable,
+        change=terms.change,
+        renews_head=not terms.is_frozen,
         rows=sight.cached.rows,
         standing=standing,
         log=sight.log,
@@ -1161,6 +1210,7 @@ def _run_passes(draft: Draft) -> Draft:
 PASSES: tuple[Callable[[Draft], Draft], ...] = (
     select_agent_view,
     insert_fragments,
+    append_change,
     fit_budget,
     set_cache_breakpoints,
     verify_draft,
@@ -1192,7 +1242,7 @@ def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
         revert_to=revert,
         dry_run=ask.dry_run,
         is_new=is_new,
-        tools=ask.terms.tools.tools,
+        tools=ask.terms.tools.offered,
         request_kind=ask.terms.kind,
     )
 
@@ -1230,7 +1280,10 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         standing,
         epoch=epoch,
         head=ask.terms.head,
-        tools=ask.terms.names,
+        tools=ask.terms.tools.names,
+        tool_hashes=ask.terms.tools.hashes,
+        effort=ask.terms.effort,
+        changes=_changes(ask, draft, standing),
         chain=chain,
         size=size,
         above=ask.terms.budget.system + ask.terms.budget.tools,
@@ -1242,6 +1295,12 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         input=0,
         held=0,
     )
+
+
+def _changes(ask: CompileInput, draft: Draft, standing: ChannelState) -> HeadChanges:
+    """Return what the changes in the epoch add up to after this request."""
+    before = NO_CHANGES if draft.epoch and not ask.terms.is_frozen else standing.changes
+    return before if draft.change is None or not has_change(draft) else before.with_item(draft.change.item)
 
 
 def _summary_place(ask: CompileInput, draft: Draft, standing: ChannelState) -> int:
@@ -1663,6 +1722,7 @@ def write_commit(
         humans=humans,
         answered=compiled.state.answered if final is None else not final.tool_calls,
         session=None if compiled.replaced else session,
+        head_place=(number, compiled.head.hash.hex()),
         replaced=compiled.replaced,
         lost="" if session or not compiled.provider.session_resumption else EpochReason.LOST_SESSION,
         input=compiled.measured_input(usage),

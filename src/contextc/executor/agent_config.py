@@ -451,14 +451,21 @@ def config_fields(kind: type[object], options: AgentOptions) -> dict[str, Any]:
 
 
 def compiler_options(given: CompilerOptions | None) -> CompilerOptionArguments:
-    """Return the options of an agent's compiler. The tools that read the history are offered without others, too."""
+    """Return the options of an agent's compiler. The tools that read the history are offered without others, too, and
+    removed tools stay declared.
+    """
     if given is not None and not isinstance(given, CompilerOptions):
         raise InvalidSetting(
             f"compiler must be a cc.CompilerOptions, got {_type_name(given)}",
             fix="Pass cc.CompilerOptions(keep_words=0.2), or omit it.",
         )
     options = given or CompilerOptions()
-    return cast(CompilerOptionArguments, asdict(replace_fields(options, fetch=options.fetch and "always")))
+    return cast(
+        CompilerOptionArguments,
+        asdict(
+            replace_fields(options, fetch=options.fetch and "always", removed_tools=options.removed_tools or "keep")
+        ),
+    )
 
 
 def keyword_names(kind: type[object]) -> list[str]:

@@ -103,6 +103,30 @@ class Request(Struct, frozen=True, kw_only=True):
     source: tuple[str, str] | None = None
 
 
+class HeadChange(Struct, frozen=True, kw_only=True):
+    """A change of tools or effort in the middle of a conversation, for a message that states it there.
+
+    Definitions are as this format encodes tools, and names as it spells them.
+    """
+
+    added: tuple[JSONObject, ...] = ()
+    replaced: tuple[JSONObject, ...] = ()
+    """New definitions of tools that the model has."""
+    returned: tuple[str, ...] = ()
+    """Tools that were removed, and return with the same definition."""
+    removed: tuple[str, ...] = ()
+    effort: str = ""
+    has_tools: bool = True
+    """True if the request has tools beside its messages."""
+
+
+class EncodedChange(NamedTuple):
+    """A message that states a change, and the features of the provider that it needs."""
+
+    message: Message
+    features: tuple[str, ...]
+
+
 class EncodedRequest(NamedTuple):
     """A request in a provider's shape, with notes on the changes made to write it."""
 
@@ -140,6 +164,8 @@ class Formatter(ABC):
     """True if `join` merges neighbouring messages of one role."""
     prefix_settings: ClassVar[tuple[str, ...]] = ()
     """Settings whose change invalidates the provider's prompt cache or its reasoning."""
+    effort_path: ClassVar[tuple[str, ...]] = ()
+    """Where the settings have the effort, if a message can change it. It must be one of `prefix_settings`."""
     caches_system_first: ClassVar[bool] = False
     """True if the provider caches the system prompt before the tools. All others cache the tools first."""
     session_line_fields: ClassVar[tuple[str, ...]] = ()
@@ -278,6 +304,20 @@ class Formatter(ABC):
             for tool in tools
             if not isinstance(tool, NativeTool) or tool.provider == self.provider
         ]
+
+    def tools_of(self, body: JSONObject) -> list[JSONObject]:
+        """Return the tool definitions of a body, without a breakpoint that `with_head_breakpoint` set."""
+        return body.get("tools") or []
+
+    def encode_change(self, change: HeadChange, features: Collection[str]) -> EncodedChange | None:
+        """Return a system message that states a change at the end of the messages; None if the format cannot state it,
+        or if that needs more than these features of the provider.
+        """
+        return None
+
+    def can_change_effort(self, settings: JSONObject) -> bool:
+        """Return True if a message may change the effort of a request with these settings."""
+        return bool(self.effort_path)
 
     def is_tool(self, definition: Mapping[str, JSON]) -> bool:
         """Return True if a tool definition is recognizably in this format."""

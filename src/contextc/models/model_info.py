@@ -281,7 +281,8 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     `binds_reasoning`: signatures of its reasoning cover everything before them, so nothing there may change.
     `cache_minimum`: a shorter prefix is not cached. `cache_points`: the number of cache breakpoints, 0 for an implicit
     cache. `prefill`: continues a final assistant message. `tools`: known to accept tools. `tools_in_chat`: Chat
-    Completions accepts them while it reasons.
+    Completions accepts them while it reasons. `features`: what requests for it may contain where the provider has it,
+    by the names in `providers.toml`.
     """
 
     name: str
@@ -303,6 +304,7 @@ class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     tools: bool = False
     tools_in_chat: bool = True
     efforts: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
 
 
 class ModelFacts(TypedDict, total=False):
@@ -323,6 +325,7 @@ class ModelFacts(TypedDict, total=False):
     tools: bool | None
     tools_in_chat: bool | None
     efforts: tuple[str, ...] | list[str] | None
+    features: tuple[str, ...] | list[str] | None
 
 
 FACT_NAMES = tuple(field.name for field in fields(Model) if field.name != "name")

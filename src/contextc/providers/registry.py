@@ -7,7 +7,7 @@ uses OpenAI's chat format, as most endpoints do. Providers are values: equal pro
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -60,6 +60,8 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `resends_head`: system prompt and tools are sent with every request.
     - `session_field`: the request setting that names the session, if there is one. Replies return its id in it, too.
     - `speaks`: a formatter that replaces the one derived from the other fields.
+    - `betas`: the beta flags that may be used, such as "inline-tools-2026-09-15". A feature that needs another is not
+      used.
     - `client`: the module of `contextc.providers` that sends the requests.
     - `url`: the base URL. "" uses the default of the vendor's SDK.
     - `key`: the name of the environment variable that holds the API key, never the key itself. If it is "", the
@@ -82,6 +84,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     client: str = ""
     url: str = ""
     key: str = ""
+    betas: tuple[str, ...] = ()
     speaks: Formatter | None = None
 
     def __post_init__(self) -> None:
@@ -119,6 +122,20 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def prose_settings(self) -> JSONObject:
         """Settings added to a request without tools."""
         return self._table_value("prose_settings")
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Features that requests may use: what provider and model have, and `betas` allows."""
+        found = self._table_value("features")
+        return frozenset([name for name in self.model.features if name in found and self._is_allowed(found[name])])
+
+    def flags_of(self, features: Collection[str]) -> tuple[str, ...]:
+        """Return the beta flags to send with requests that use these features, sorted."""
+        needed = [flags for name, flags in self._table_value("features").items() if name in features and flags]
+        return tuple(sorted({next((flag for flag in flags if flag in self.betas), flags[0]) for flags in needed}))
+
+    def _is_allowed(self, flags: list[str]) -> bool:
+        return not flags or not set(flags).isdisjoint(self.betas)
 
     @property
     def path(self) -> str:
@@ -162,6 +179,7 @@ class ProviderFacts(ModelFacts, total=False):
     client: str
     url: str
     key: str
+    betas: tuple[str, ...] | list[str]
 
 
 FLAG_FIELDS = tuple(field.name for field in fields(Provider) if field.type is bool)
@@ -170,6 +188,7 @@ CONFIG_KEYS: dict[str, type] = {
     **dict.fromkeys((*TEXT_FIELDS, "format", "model"), str),
     **dict.fromkeys(("window", "output"), int),
     **dict.fromkeys(FLAG_FIELDS, bool),
+    "betas": list,
 }
 """Keys of a `[providers.name]` table and their types. `model` is the default model."""
 
@@ -202,10 +221,12 @@ def provider(
     if not isinstance(spec, str) or not spec.strip():
         raise InvalidSetting('provider: expected "provider:model"', got=spec, fix=SPEC_HELP)
     model_facts: JSONObject = {"window": window, "output": output}
-    own: dict[str, bool | str] = {}
+    own: JSONObject = {}
     for fact, value in facts.items():
         if (fact in FLAG_FIELDS and isinstance(value, bool)) or (fact in TEXT_FIELDS and isinstance(value, str)):
             own[fact] = value
+        elif fact == "betas":
+            own[fact] = _check_betas(value)
         elif fact in MODEL_FACTS:
             model_facts[fact] = value
         else:
@@ -394,7 +415,7 @@ def _config_tables() -> dict[str, JSONObject]:
 
 
 def _apply_config(
-    written: JSONObject, model_id: str, model_facts: JSONObject, own: dict[str, bool | str], format: str | None
+    written: JSONObject, model_id: str, model_facts: JSONObject, own: JSONObject, format: str | None
 ) -> str | None:
     """Fill `own` and `model_facts` from the user's configuration and return the format.
 
@@ -404,6 +425,8 @@ def _apply_config(
     for fact in (*FLAG_FIELDS, *TEXT_FIELDS):
         if fact in written and not (elsewhere and fact in ("url", "key")):
             own.setdefault(fact, written[fact])
+    if "betas" in written:
+        own.setdefault("betas", _check_betas(written["betas"]))
     for fact in ("window", "output"):
         if fact in written and model_facts[fact] is None and fact not in find_configured_facts(model_id):
             model_facts[fact] = written[fact]
@@ -469,12 +492,19 @@ def _check_format(name: str, format: str) -> str:
     return format
 
 
+def _check_betas(value: object) -> tuple[str, ...]:
+    flags = cast(tuple[object, ...], tuple(value)) if isinstance(value, list | tuple) else (value,)
+    if isinstance(value, str) or not all(isinstance(flag, str) and flag.strip() for flag in flags):
+        raise InvalidSetting("betas: must be a list of flags", got=value, fix='Pass ["inline-tools-2026-09-15"].')
+    return cast(tuple[str, ...], flags)
+
+
 def _unknown_field(fact: str, value: object) -> InvalidSetting:
     if fact in FLAG_FIELDS:
         return InvalidSetting(f"{fact}: must be True or False", got=value)
     if fact in TEXT_FIELDS:
         return InvalidSetting(f"{fact}: must be a string, got {type(value).__name__}.")
-    names = ", ".join(("format", *TEXT_FIELDS, *FLAG_FIELDS, *MODEL_FACTS))
+    names = ", ".join(("format", *TEXT_FIELDS, "betas", *FLAG_FIELDS, *MODEL_FACTS))
     return InvalidSetting(f"{fact}: unknown field of a provider or a model", fix=f"Expected one of: {names}.")
 
 

@@ -16,14 +16,17 @@ from typing import Literal, NamedTuple, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from contextc._json import encode_canonical
+from contextc._json import JSONObject, encode_canonical
 from contextc.messages import Role
 from contextc.store.message_log import agent_of
 
-ItemKind: TypeAlias = Literal["message", "dynamic", "turn", "update", "summary", "words", "index", "notice", "late"]
+ItemKind: TypeAlias = Literal[
+    "message", "dynamic", "turn", "update", "change", "summary", "words", "index", "notice", "late"
+]
 """A message of the log, or inserted text: a dynamic fragment; a fragment of one turn; a changed system prompt in a
-session that keeps its old one; a summary; earlier messages of people, word for word; an index of what left; a notice
-about what was left out; a result that arrived after a placeholder had been sent.
+session that keeps its old one; a change of the tools or the effort in the middle of an epoch; a summary; earlier
+messages of people, word for word; an index of what left; a notice about what was left out; a result that arrived after
+a placeholder had been sent.
 """
 
 
@@ -82,7 +85,7 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
     "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h", "verbatim": "v", "texts": "e",
-    "calls": "a", "places": "q",
+    "calls": "a", "places": "q", "tools": "u", "definitions": "j", "effort": "z", "features": "$",
 }):  # fmt: skip
     """One message or inserted text of a request. `place` is the message's place; 0 if there is none."""
 
@@ -128,6 +131,16 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """How its calls or results are sent to save room."""
     places: tuple[int, ...] = ()
     """Places of the messages that an inserted text quotes or names."""
+    tools: dict[str, str] = {}
+    """Tools that a change adds, replaces or removes, each with the hash of its definition; "-" precedes that of a
+    removed one.
+    """
+    definitions: tuple[JSONObject, ...] = ()
+    """The definitions of the tools that a change adds or replaces, as they were sent."""
+    effort: str = ""
+    """The effort that a change sets."""
+    features: tuple[str, ...] = ()
+    """The features of the provider that a change needs."""
 
     @property
     def is_kept_history(self) -> bool:
@@ -154,6 +167,44 @@ def find_latest_copies(items: Iterable[Item]) -> dict[str, FragmentCopy]:
         elif item.fragment:
             found.pop(item.fragment, None)
         at += item.tokens
+    return found
+
+
+REMOVED = "-"
+"""Precedes the hash of the definition of a tool that was removed."""
+
+
+class HeadChanges(Struct, frozen=True, omit_defaults=True):
+    """What the changes in an epoch add up to. They stand in the conversation, so the head of its requests is unchanged.
+
+    `tools` are the added, replaced and removed tools, with hashes as in `Item.tools`.
+    """
+
+    tools: dict[str, str] = {}
+    effort: str = ""
+    features: tuple[str, ...] = ()
+
+    def with_item(self, item: Item) -> "HeadChanges":
+        """Return the changes with one more."""
+        return HeadChanges(
+            {**self.tools, **item.tools},
+            item.effort or self.effort,
+            tuple(dict.fromkeys((*self.features, *item.features))),
+        )
+
+    def __bool__(self) -> bool:
+        return bool(self.tools or self.effort or self.features)
+
+
+NO_CHANGES = HeadChanges()
+
+
+def find_head_changes(items: Iterable[Item]) -> HeadChanges:
+    """Return what the changes among the items of an epoch add up to."""
+    found = NO_CHANGES
+    for item in items:
+        if item.kind == "change":
+            found = found.with_item(item)
     return found
 
 
@@ -263,6 +314,14 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     head: HeadHashes = HeadHashes()
     tools: tuple[str, ...] = ()
     """Names of the tools in the order they were sent, because another order is another prefix."""
+    tool_hashes: tuple[str, ...] = ()
+    """Hashes of their definitions as they were sent, in the same order; "" for one that was not sent."""
+    effort: str = ""
+    """The effort that the requests of the epoch set beside their messages."""
+    changes: HeadChanges = NO_CHANGES
+    """What has changed since the epoch began, and stands in the conversation."""
+    head_place: tuple[int, str] = (0, "")
+    """The channel and the hash under which the last head is stored; a fork begins with its parent's."""
     chain: str = ""
     """Hash of all rows of the epoch."""
     size: int = 0

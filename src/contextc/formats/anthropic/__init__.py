@@ -1,10 +1,12 @@
 """Anthropic's Messages API."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import ClassVar
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic.codec import (
     BETWEEN_KEY,
+    CHANGE_BLOCKS,
     DOCUMENT_TYPES,
     FIELDS_KEY,
     IMAGE_TYPES,
@@ -18,9 +20,18 @@ from contextc.formats.anthropic.codec import (
 from contextc.formats.anthropic.request_settings import SETTINGS
 from contextc.formats.anthropic.rules import RULES
 from contextc.formats.anthropic.streams import AnthropicReplyStream, AnthropicStreamReader, collect_events
-from contextc.formats.base import OPENING_TEXT, Codec, CodecFormatter, EncodedSegment, Request, tag_system_blocks
+from contextc.formats.base import (
+    OPENING_TEXT,
+    Codec,
+    CodecFormatter,
+    EncodedChange,
+    EncodedSegment,
+    HeadChange,
+    Request,
+    tag_system_blocks,
+)
 from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
-from contextc.messages import PLACED_KEY, Message
+from contextc.messages import PLACED_KEY, Message, ProviderBlock
 
 CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
 BLOCKS_WITHOUT_BREAKPOINT = ("thinking", "redacted_thinking")
@@ -44,6 +55,7 @@ class AnthropicFormatter(CodecFormatter):
     layout_extra = (APART_KEY, PLACED_KEY, BETWEEN_KEY)
     rules = RULES
     prefix_settings = ("thinking", "output_config")
+    effort_path: ClassVar[tuple[str, ...]] = ("output_config", "effort")
     user_first = True
     tool_key = "input_schema"
     merges_neighbours = True
@@ -71,8 +83,9 @@ class AnthropicFormatter(CodecFormatter):
             if last is None and role != "user" and not segment.apart:
                 messages.append({"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
                 last = "user"
+            moved: JSONObject = {}
             if last == "system" and role == "user":  # the reply that should follow was empty
-                last = self._tag_last_system_messages(messages)
+                moved, last = self._tag_last_system_messages(messages)
             if role == last and not segment.apart:
                 if messages[-1] is not merged:
                     merged = messages[-1] = {**messages[-1], "content": [*messages[-1]["content"]]}
@@ -80,21 +93,38 @@ class AnthropicFormatter(CodecFormatter):
                 messages += wire[1:]
             else:
                 messages += wire
+            if moved and messages[-1]["role"] == "system":
+                last_one = messages[-1]
+                messages[-1] = {**moved, **last_one, "content": [*moved["content"], *last_one["content"]]}
+            elif moved:
+                messages.append(moved)
             last = messages[-1]["role"]
         if last == "assistant":
             messages[-1] = without_trailing_space(messages[-1])
         return messages
 
-    @staticmethod
-    def _tag_last_system_messages(messages: list[JSONObject]) -> str:
-        """Convert the system messages at the end into text of the user message before them."""
-        contents: list[list[JSONObject]] = []
+    def _tag_last_system_messages(self, messages: list[JSONObject]) -> tuple[JSONObject, str]:
+        """Convert the texts of the system messages at the end into text of the user message before them.
+
+        Returns a system message with their changes of tools and effort, which must stand after the next user message.
+        """
+        found: list[JSONObject] = []
         while messages[-1]["role"] == "system":
-            contents.append(tag_system_blocks(messages.pop()["content"]))
-        blocks = [block for content in reversed(contents) for block in content]
+            found.insert(0, messages.pop())
+        fields: JSONObject = {}
+        for message in found:
+            fields |= {name: value for name, value in message.items() if name not in ("role", "content", "clear_at")}
+        blocks = [block for message in found for block in message["content"]]
+        changes = [block for block in blocks if self._is_change(block)]
+        texts = tag_system_blocks([block for block in blocks if not self._is_change(block)])
         last = messages[-1]
-        messages[-1] = {**last, "content": [*last["content"], *blocks]}
-        return last["role"]
+        if texts:
+            messages[-1] = {**last, "content": [*last["content"], *texts]}
+        moved: JSONObject = {"role": "system", "content": changes, **fields} if changes or fields else {}
+        return moved, last["role"]
+
+    def _is_change(self, block: JSONObject) -> bool:
+        return block.get("type") in CHANGE_BLOCKS
 
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         body: JSONObject = {**request.settings, "messages": messages}
@@ -110,6 +140,36 @@ class AnthropicFormatter(CodecFormatter):
             return None
         *before, last = content
         return {**message, "content": [*before, {**last, "cache_control": CACHE_CONTROL}]}
+
+    def tools_of(self, body: JSONObject) -> list[JSONObject]:
+        tools: list[JSONObject] = body.get("tools") or []
+        if body.get("system") or not tools or tools[-1].get("cache_control") != CACHE_CONTROL:
+            return tools
+        return [*tools[:-1], without_cache_control(tools[-1])]
+
+    def encode_change(self, change: HeadChange, features: Collection[str]) -> EncodedChange | None:
+        defined, named = (*change.added, *change.replaced), (*change.returned, *change.removed)
+        if defined and not change.has_tools:  # the first tools have to be beside the messages
+            return None
+        needed = [
+            name
+            for name, is_needed in (
+                ("inline_tools", defined),
+                ("tool_changes", named),
+                ("effort_changes", change.effort),
+            )
+            if is_needed
+        ]
+        if not set(needed) <= set(features):
+            return None
+        blocks = [_change("removal", {"type": "tool_reference", "name": name}) for name in change.removed]
+        blocks += [_change("addition", {"type": "tool_reference", "name": name}) for name in change.returned]
+        blocks += [_change("addition", {"type": "tool_definition", "definition": tool}) for tool in defined]
+        own: JSONObject = {BETWEEN_KEY: True}
+        if change.effort:
+            own[FIELDS_KEY] = {"output_config": {"effort": change.effort}}
+        parts = tuple([ProviderBlock(provider=self.provider, data=block) for block in blocks])
+        return EncodedChange(Message(role="system", parts=parts, extra={self.provider: own}), tuple(needed))
 
     def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
         return sum(["cache_control" in block for block in blocks])
@@ -131,6 +191,10 @@ class AnthropicFormatter(CodecFormatter):
 
     def _is_reply(self, reply: JSONObject) -> bool:
         return isinstance(reply.get("content"), list) and "parts" not in reply
+
+
+def _change(kind: str, tool: JSONObject) -> JSONObject:
+    return {"type": f"tool_{kind}", "tool": tool}
 
 
 def without_cache_control(block: JSONObject) -> JSONObject:

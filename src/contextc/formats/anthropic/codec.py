@@ -50,6 +50,8 @@ from contextc.messages import (
 from contextc.tools.definitions import NativeTool, Tool
 
 BETWEEN_KEY, FIELDS_KEY = "between", "fields"
+CHANGE_BLOCKS = ("tool_addition", "tool_removal")
+"""Blocks of a system message that change the tools from there on."""
 NO_BLOBS: Mapping[str, bytes] = {}
 NO_EXTRA: JSONObject = {}
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -283,7 +285,10 @@ def encode_segment(
                     codec.note("left out", f"{', '.join(fields)} of a system message, which the model does not take")
                     continue
                 role = "system"
-            wire.append({"role": role, "content": blocks, **fields})
+            if role == "system" and wire and wire[-1]["role"] == role and not own.get(APART_KEY):
+                wire[-1] = {**wire[-1], "content": [*wire[-1]["content"], *blocks], **fields}
+            else:
+                wire.append({"role": role, "content": blocks, **fields})
         elif blocks and wire and wire[-1]["role"] == role and not (own and own.get(APART_KEY)):
             wire[-1]["content"] += blocks
         elif blocks:

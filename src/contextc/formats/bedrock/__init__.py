@@ -1,11 +1,11 @@
 """Bedrock's Converse API, one format for the models of many vendors."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic import AnthropicFormatter
-from contextc.formats.base import OPENING_TEXT, Codec, EncodedSegment, Request
+from contextc.formats.base import OPENING_TEXT, Codec, EncodedChange, EncodedSegment, HeadChange, Request
 from contextc.formats.bedrock import codec
 from contextc.formats.bedrock.codec import (
     BETWEEN_KEY,
@@ -26,12 +26,14 @@ from contextc.formats.bedrock.rules import RULES
 from contextc.formats.bedrock.streams import BedrockStreamReader
 from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.streams import StreamReader
-from contextc.messages import PLACED_KEY, Message
+from contextc.messages import PLACED_KEY, Message, ProviderBlock
 from contextc.tools.definitions import NativeTool, Tool
 
 CACHE_POINT: JSONObject = {CACHE_POINT_KEY: {"type": "default"}}
 BLOCKS_WITHOUT_BREAKPOINT = frozenset(("document", "video", "reasoningContent"))
 """Blocks that no cache breakpoint may follow."""
+CHANGE_BLOCKS = frozenset(("toolAddition", "toolRemoval"))
+"""Blocks of a system message that change the tools from there on."""
 OPENING_SEGMENT = EncodedSegment(({"role": "user", "content": [{"text": OPENING_TEXT}]},))
 
 
@@ -56,6 +58,7 @@ class BedrockFormatter(AnthropicFormatter):
     layout_extra = (APART_KEY, PLACED_KEY, BETWEEN_KEY, UNCHANGED_KEY)
     rules = RULES
     prefix_settings = ("additionalModelRequestFields", "outputConfig")
+    effort_path: ClassVar[tuple[str, ...]] = ()
     user_first = True
     merges_neighbours = True
     requires_max_tokens = False
@@ -98,6 +101,26 @@ class BedrockFormatter(AnthropicFormatter):
             if any(map(has_calls, messages))
             else body
         )
+
+    def tools_of(self, body: JSONObject) -> list[JSONObject]:
+        return cast(JSONObject, body.get("toolConfig") or {}).get("tools") or []
+
+    def encode_change(self, change: HeadChange, features: Collection[str]) -> EncodedChange | None:
+        """Tools are named only: each of them has to be in `toolConfig`, which a new one would change."""
+        if change.added or change.replaced or change.effort or "tool_changes" not in features:
+            return None
+        blocks = [("toolRemoval", name) for name in change.removed] + [
+            ("toolAddition", name) for name in change.returned
+        ]
+        parts = [
+            ProviderBlock(provider=self.provider, data={kind: {"tool": {"type": "tool_reference", "name": name}}})
+            for kind, name in blocks
+        ]
+        message = Message(role="system", parts=tuple(parts), extra={self.provider: {BETWEEN_KEY: True}})
+        return EncodedChange(message, ("tool_changes",))
+
+    def _is_change(self, block: JSONObject) -> bool:
+        return not CHANGE_BLOCKS.isdisjoint(block)
 
     def sdk_arguments(self, body: JSONObject, model: str) -> JSONObject:
         return {"modelId": model, **with_bytes(body)}

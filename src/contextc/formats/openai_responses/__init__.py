@@ -1,9 +1,9 @@
 """OpenAI's Responses API format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Codec, CodecFormatter, EncodedSegment, Request
+from contextc.formats.base import Codec, CodecFormatter, EncodedChange, EncodedSegment, HeadChange, Request
 from contextc.formats.message_preparation import IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.openai_chat.codec import DOCUMENT_TYPES
 from contextc.formats.openai_responses import codec
@@ -26,7 +26,11 @@ from contextc.formats.openai_responses.rules import (
     without_unstored_items,
 )
 from contextc.formats.openai_responses.streams import ResponsesReplyStream, ResponsesStreamReader
-from contextc.messages import PLACED_KEY, AnyPart, Message, Reasoning
+from contextc.formats.request_settings import object_or_empty
+from contextc.messages import PLACED_KEY, AnyPart, Message, ProviderBlock, Reasoning
+
+NEEDED_FEATURES = {"additional_tools": "additional_tools", "configuration_update": "effort_changes"}
+"""The feature of a provider that an item needs."""
 
 
 class OpenAIResponsesFormatter(CodecFormatter):
@@ -39,6 +43,7 @@ class OpenAIResponsesFormatter(CodecFormatter):
     reply_stream = ResponsesReplyStream
     rules = RULES
     prefix_settings = ("reasoning", "text")
+    effort_path = ("reasoning", "effort")
     messages_key = "input"
     settings = SETTINGS
     name_codec = NameCodec(
@@ -85,6 +90,24 @@ class OpenAIResponsesFormatter(CodecFormatter):
         if isinstance(body.get("input"), list):
             body["input"] = self.apply_settings(messages, request.settings)
         return body
+
+    def encode_change(self, change: HeadChange, features: Collection[str]) -> EncodedChange | None:
+        """Tools can be added only. An item that defines one again, or that removes one, does not exist."""
+        if change.replaced or change.returned or change.removed:
+            return None
+        items: list[JSONObject] = []
+        if change.added:
+            items.append({"type": "additional_tools", "role": "developer", "tools": [*change.added]})
+        if change.effort:
+            items.append({"type": "configuration_update", "reasoning": {"effort": change.effort}})
+        needed = [NEEDED_FEATURES[item["type"]] for item in items]
+        if not set(needed) <= set(features):
+            return None
+        parts = tuple([ProviderBlock(provider=self.provider, data=item) for item in items])
+        return EncodedChange(Message(role="system", parts=parts), tuple(needed))
+
+    def can_change_effort(self, settings: JSONObject) -> bool:
+        return object_or_empty(settings.get("reasoning")).get("mode") in (None, "standard")
 
     def with_session_results(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Include results whose calls the provider stores, although those calls are not in the request."""

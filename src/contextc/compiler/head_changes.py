@@ -1,0 +1,210 @@
+"""Tools and effort that change in the middle of an epoch.
+
+They are part of the head of a request, so a change there ends the shared prefix, and all signed reasoning with it. Some
+providers accept the change as a message instead: from there on the model has another tool, or another effort. Then the
+head of the request stays as it was when the epoch began, and the change is one more item of the ledger. The next epoch
+has everything in its head again, and no such items.
+
+A format says how a change is written (`Formatter.encode_change`), a provider and a model whether they accept it
+(`Provider.features`).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from contextc._json import JSONObject, encode
+from contextc.compiler.draft import Draft, DraftEntry
+from contextc.formats.base import Formatter, HeadChange
+from contextc.models.tokens import TokenCounter
+from contextc.store.ledger_schema import REMOVED, ChannelState, Item
+from contextc.tools.definitions import AnyTool, get_tool_name
+
+NO_CHANGE = HeadChange()
+
+
+class ToolPlan(NamedTuple):
+    """What a request states about tools that changed. `tools` are those of the item, with their hashes."""
+
+    change: HeadChange = NO_CHANGE
+    tools: Mapping[str, str] = {}
+    kept: tuple[str, ...] = ()
+    """Tools that are no longer offered, and stay declared."""
+
+
+class EffortPlan(NamedTuple):
+    """The effort of a request: what its settings say, as when the epoch began, and what a message changes it to."""
+
+    settings: JSONObject
+    effort: str = ""
+    changed: str = ""
+    is_broken: bool = False
+    """True if an earlier change cannot be followed by this one."""
+
+
+def hash_definition(definitions: Sequence[JSONObject]) -> str:
+    """Return the hash of a tool as it is sent; "" if it is not sent."""
+    return blake2b(encode(definitions), digest_size=8).hexdigest() if definitions else ""
+
+
+def hash_definitions(formatter: Formatter, tools: Sequence[AnyTool]) -> tuple[str, ...]:
+    return tuple([hash_definition(formatter.encode_tools([tool])) for tool in tools])
+
+
+def list_available(state: ChannelState) -> dict[str, str]:
+    """Return the tools that the model has after the last request, with the hashes of their definitions."""
+    found = {name: value for name, value in zip(state.tools, state.tool_hashes, strict=False) if value}
+    for name, value in state.changes.tools.items():
+        if value.startswith(REMOVED):
+            found.pop(name, None)
+        else:
+            found[name] = value
+    return found
+
+
+def plan_tools(
+    formatter: Formatter,
+    state: ChannelState,
+    tools: Sequence[AnyTool],
+    features: Collection[str],
+    *,
+    keeps_removed: bool,
+) -> ToolPlan | None:
+    """Return what to state so that the model has these tools; None if they need another head.
+
+    `keeps_removed`: a tool stays declared if the provider has no way to remove it.
+    """
+    before = list_available(state)
+    encoded = {get_tool_name(tool): formatter.encode_tools([tool]) for tool in tools}
+    now = {name: hash_definition(wire) for name, wire in encoded.items() if wire}
+    removed = [name for name in before if name not in now]
+    changed = [name for name, value in now.items() if before.get(name) != value]
+    returned = [name for name in changed if state.changes.tools.get(name) == REMOVED + now[name]]
+    change = HeadChange(
+        added=_definitions(encoded, [name for name in changed if name not in before and name not in returned]),
+        replaced=_definitions(encoded, [name for name in changed if name in before]),
+        returned=_spell(formatter, returned),
+        removed=_spell(formatter, removed),
+        has_tools=any(state.tool_hashes),
+    )
+    items = {name: now[name] for name in changed}
+    if not (removed or changed):
+        return ToolPlan()
+    if formatter.encode_change(change, features) is not None:
+        return ToolPlan(change, {**{name: REMOVED + before[name] for name in removed}, **items})
+    change = replace(change, removed=())
+    if not (keeps_removed and removed) or (changed and formatter.encode_change(change, features) is None):
+        return None
+    return ToolPlan(change if changed else NO_CHANGE, items, tuple(removed))
+
+
+def _definitions(encoded: Mapping[str, Sequence[JSONObject]], names: Sequence[str]) -> tuple[JSONObject, ...]:
+    return tuple([each for name in names for each in encoded[name]])
+
+
+def _spell(formatter: Formatter, names: Sequence[str]) -> tuple[str, ...]:
+    codec = formatter.name_codec.names
+    return tuple(names if codec is None else [codec.encode(name) for name in names])
+
+
+def plan_effort(
+    formatter: Formatter, state: ChannelState, settings: JSONObject, hashed: str, features: Collection[str]
+) -> EffortPlan:
+    """Return how a request gets the effort of its settings. `hashed` is the hash of these settings."""
+    wanted = read_effort(formatter, settings)
+    now = state.changes.effort or state.effort
+    if not state.changes.effort and hashed == state.head.settings:
+        return EffortPlan(settings, wanted)
+    unchanged = _with_effort(formatter, settings, state.effort)
+    if wanted == now:
+        return EffortPlan(unchanged, state.effort)
+    is_possible = (
+        wanted
+        and formatter.can_change_effort(settings)
+        and formatter.encode_change(HeadChange(effort=wanted), features) is not None
+    )
+    if is_possible:
+        return EffortPlan(unchanged, state.effort, wanted)
+    return EffortPlan(settings, wanted, is_broken=bool(state.changes.effort))
+
+
+def read_effort(formatter: Formatter, settings: JSONObject) -> str:
+    """Return the effort in the settings; "" if there is none, or if no message can change it."""
+    inside: object = settings if formatter.effort_path else ""
+    for name in formatter.effort_path:
+        inside = inside.get(name) if isinstance(inside, dict) else None
+    return inside if isinstance(inside, str) else ""
+
+
+def _with_effort(formatter: Formatter, settings: JSONObject, effort: str) -> JSONObject:
+    """Return the settings with another effort, or without any."""
+    outer, inner = formatter.effort_path
+    given = settings.get(outer)
+    rest = {name: value for name, value in given.items() if name != inner} if isinstance(given, dict) else {}
+    if effort and isinstance(given, dict) and inner in given:  # at its place, so that the bytes are the same
+        rest = {name: effort if name == inner else value for name, value in given.items()}
+    elif effort:
+        rest[inner] = effort
+    if not rest:
+        return {name: value for name, value in settings.items() if name != outer}
+    return {**settings, outer: rest}
+
+
+def build_change(
+    formatter: Formatter,
+    counter: TokenCounter,
+    declared: Sequence[AnyTool],
+    plan: ToolPlan,
+    effort: str,
+    features: Collection[str],
+) -> DraftEntry | None:
+    """Return the item of a change, with its message; None if nothing changes."""
+    change = replace(plan.change, effort=effort)
+    if not (plan.tools or effort) or (encoded := formatter.encode_change(change, features)) is None:
+        return None
+    text = describe_change(plan.tools, effort)
+    definitions = (*change.added, *change.replaced)
+    tokens = counter.count_system(text)
+    if definitions:
+        sent = formatter.encode_tools(declared)
+        tokens = counter.count_tools([*sent, *definitions]) - (counter.count_tools(sent) if sent else 0)
+    item = Item(
+        kind="change",
+        role="system",
+        text=text,
+        tokens=tokens,
+        tools={**plan.tools},
+        definitions=definitions,
+        effort=effort,
+        features=encoded.features,
+    )
+    return DraftEntry(item, encoded.message)
+
+
+def describe_change(tools: Mapping[str, str], effort: str) -> str:
+    """Return a change as a line of text, for people."""
+    removed = [name for name, value in tools.items() if value.startswith(REMOVED)]
+    added = [name for name in tools if name not in removed]
+    parts = [
+        f"tools added: {', '.join(added)}" if added else "",
+        f"tools removed: {', '.join(removed)}" if removed else "",
+        f"effort: {effort}" if effort else "",
+    ]
+    return f"From here on: {'; '.join([part for part in parts if part])}"
+
+
+def append_change(draft: Draft) -> Draft:
+    """Append a change of tools or effort to the tail, after everything else.
+
+    A provider accepts it after input only, and before the reply to it. Without input, nothing is appended.
+    """
+    if draft.change is None or not draft.tail or draft.tail[-1].item.role == "assistant":
+        return draft
+    return replace(draft, tail=(*draft.tail, draft.change))
+
+
+def has_change(draft: Draft) -> bool:
+    """Return True if the draft states the change it was given, or was given none."""
+    return draft.change is None or any(entry is draft.change for entry in draft.tail)
