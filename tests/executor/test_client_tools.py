@@ -70,10 +70,12 @@ def test_the_client_runs_its_tools_and_any_executor_goes_on(store: cc.Store) -> 
 
 
 def test_a_turn_of_another_input_does_not_have_them(store: cc.Store) -> None:
-    executor, endpoint = agent(store, says("Hi."), says("Bye."))
+    """They stay declared, so that the prompt cache stays valid, and a call of one is answered with an error."""
+    executor, endpoint = agent(store, says("Hi."), says(call(1, "pick")), says("Bye."))
     run(executor, INPUT)
-    run(executor, "And now?")
-    assert offered(endpoint) == [["add", "pick"], ["add"]]
+    assert run(executor, "And now?").finish == "stop"
+    assert offered(endpoint) == [["add", "pick"]] * 3
+    assert results(store) == [("c1", "There is no tool pick. There are: add.", True)]
 
 
 def test_an_agent_with_a_callback_does_not_get_them(store: cc.Store) -> None:

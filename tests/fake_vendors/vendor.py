@@ -52,7 +52,7 @@ class AcceptedRequest:
         self, vendor: "Vendor", head: RequestHead, raw: bytes, body: JSONObject, memory: Memory | None = None
     ) -> None:
         self.vendor, self.raw, self.body, self.memory = vendor, raw, body, memory
-        self.path = head.path
+        self.path, self.headers = head.path, head.headers
         self.model = vendor.model(head, body)
         self.stream = vendor.streams(head, body)
         text = sha256(f"{vendor.format} {self.path} ".encode())

@@ -65,9 +65,12 @@ WHOLE: JSONObject = {
                 {"audio": {"format": "wav", "source": {"bytes": "UklGRg=="}}},
                 {"guardContent": {"image": {"format": "png", "source": {"bytes": "iVBORw=="}}}},
                 {"searchResult": FOUND},
-                {"toolAddition": {"tool": {"type": "t", "name": "n", "serverName": "s"}}},
                 POINT,
             ],
+        },
+        {
+            "role": "system",
+            "content": [{"toolAddition": {"tool": {"type": "t", "name": "n", "serverName": "s"}}}],
         },
         {
             "role": "assistant",

@@ -9,7 +9,7 @@ A format says how a change is written (`Formatter.encode_change`), a provider an
 (`Provider.features`).
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ NO_CHANGE = HeadChange()
 
 
 class ToolPlan(NamedTuple):
-    """What a request states about tools that changed. `tools` are those of the item, with their hashes."""
+    """Changes of tools that a request states. `tools` are those of the item, with their hashes."""
 
     change: HeadChange = NO_CHANGE
     tools: Mapping[str, str] = {}
@@ -35,7 +35,7 @@ class ToolPlan(NamedTuple):
 
 
 class EffortPlan(NamedTuple):
-    """The effort of a request: what its settings say, as when the epoch began, and what a message changes it to."""
+    """The effort of a request: that of its settings, as when the epoch began, and the one that a message sets."""
 
     settings: JSONObject
     effort: str = ""
@@ -117,7 +117,7 @@ def plan_effort(
     now = state.changes.effort or state.effort
     if not state.changes.effort and hashed == state.head.settings:
         return EffortPlan(settings, wanted)
-    unchanged = _with_effort(formatter, settings, state.effort)
+    unchanged = with_effort(formatter, settings, state.effort)
     if wanted == now:
         return EffortPlan(unchanged, state.effort)
     is_possible = (
@@ -138,8 +138,10 @@ def read_effort(formatter: Formatter, settings: JSONObject) -> str:
     return inside if isinstance(inside, str) else ""
 
 
-def _with_effort(formatter: Formatter, settings: JSONObject, effort: str) -> JSONObject:
+def with_effort(formatter: Formatter, settings: JSONObject, effort: str) -> JSONObject:
     """Return the settings with another effort, or without any."""
+    if not formatter.effort_path:
+        return settings
     outer, inner = formatter.effort_path
     given = settings.get(outer)
     rest = {name: value for name, value in given.items() if name != inner} if isinstance(given, dict) else {}
@@ -203,6 +205,20 @@ def append_change(draft: Draft) -> Draft:
     if draft.change is None or not draft.tail or draft.tail[-1].item.role == "assistant":
         return draft
     return replace(draft, tail=(*draft.tail, draft.change))
+
+
+def apply_changes(formatter: Formatter, tools: Sequence[AnyTool], items: Iterable[Item]) -> tuple[AnyTool, ...]:
+    """Return the tools that the model has after the changes among these items. `tools` are those of the head."""
+    declared = {get_tool_name(tool): tool for tool in tools}
+    found, defined = dict(declared), dict(declared)
+    for item in items:
+        defined |= {get_tool_name(tool): tool for tool in formatter.decode_tools([*item.definitions])}
+        for name, value in item.tools.items():
+            (spelled,) = _spell(formatter, [name])
+            found.pop(spelled, None)
+            if not value.startswith(REMOVED) and spelled in defined:
+                found[spelled] = defined[spelled]
+    return tuple(found.values())
 
 
 def has_change(draft: Draft) -> bool:

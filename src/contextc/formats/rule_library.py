@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 
@@ -204,6 +204,52 @@ def misplaced_blocks(
                 yield make_finding(part.path, kind=block_type(part), role=role, given=message.role)
 
     return check
+
+
+class ToolChange(NamedTuple):
+    """A change of one tool, from a block on: the name that the block defines, or the one that it refers to."""
+
+    defined: str = ""
+    named: str = ""
+    is_listed: bool = False
+    """True if it is part of a summary, which says what it stands for."""
+
+
+def find_invalid_tool_changes(
+    request: ParsedRequest, read: Callable[[JSONObject], Iterable[ToolChange]], declared: Iterable[str]
+) -> Iterator[RuleFinding]:
+    """Yield blocks that change tools outside of system messages, or that name one which the request does not have.
+
+    `declared` are the names of the tools beside the messages. They are unknown for a bare list of messages.
+    """
+    known = set(declared)
+    for message, part in iter_parts(request):
+        for change in read(part.wire):
+            known.update([change.defined] if change.defined else [])
+            if message.role != "system" and not change.is_listed:
+                problem = "only a system message may add or remove tools"
+            elif change.named and change.named not in known and request.body:
+                problem = f"tool '{change.named}' is not defined"
+            else:
+                continue
+            yield make_finding(part.path, f"{problem}.", problem=problem)
+
+
+def without_blocks(body: JSONObject, findings: Iterable[RuleFinding]) -> JSONObject:
+    """Return the body without the blocks of messages that these findings are about, and without messages that had no
+    others.
+    """
+    gone = {finding.path[-3:] for finding in findings}
+    messages: list[JSONObject] = []
+    for index, message in enumerate(messages_of(body)):
+        content: JSON = message["content"]
+        blocks = cast(list[JSONObject], content) if isinstance(content, list) else []
+        left = [block for place, block in enumerate(blocks) if (index, "content", place) not in gone]
+        if len(left) == len(blocks):
+            messages.append(message)
+        elif left or "output_config" in message:
+            messages.append({**message, "content": left})
+    return {**body, "messages": messages}
 
 
 # ── fixes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,6 +18,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.compiler import ledger
 from contextc.compiler.compiler import COMPILER_FIELDS, MessageCompiler
 from contextc.compiler.draft import Budget, CompilerOptionArguments
+from contextc.compiler.head_changes import apply_changes, read_effort, with_effort
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
@@ -156,7 +157,7 @@ def load_last_request(store: Store, conversation: str) -> tuple[Channel, Request
 def load_last_head(store: Store, channel: Channel, provider: Provider) -> RequestHead | None:
     """Return system prompt, tools and settings of the last request; None if there is none."""
 
-    def work(tx: Transaction) -> tuple[ChannelState, bytes, str] | None:
+    def work(tx: Transaction) -> tuple[ChannelState, bytes, str, list[Item]] | None:
         found = ledger.find_channel(tx, channel)
         last = [record_from_json(body) for body in ledger.load_manifests(tx, found.number, limit=1)] if found else []
         if found is None or not last:
@@ -164,25 +165,28 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
         state = state_from_json(found.state)
         stored = load_whole_head(tx, found.number, last[0])
         lead = load_messages_by_place(tx, state.lead or ())
-        return (state, stored, "\n\n".join([message.text for message in lead.values()])) if stored else None
+        rows = ledger.load_rows(tx, state.layout) if state.changes else []
+        changes = [item for each in rows for item in each.row.items if item.kind == "change"]
+        return (state, stored, "\n\n".join([message.text for message in lead.values()]), changes) if stored else None
 
     seen = store.read(work)
     if seen is None:
         return None
-    state, stored, lead = seen
+    state, stored, lead, changes = seen
     formatter = provider.formatter
     body: JSONObject = decode(stored)
     if formatter.messages_key not in body:  # an observed body that could not be split
         return None
     request = formatter.decode_request({**body, formatter.messages_key: body[formatter.messages_key][:-1]})
     system = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
+    effort = state.changes.effort or read_effort(formatter, request.settings)
     static = PromptBuilder([PromptFragment("as in the last request", system)]).render().static
     return RequestHead(
         SentPrompt(static, sent_hash=state.head.static),
-        _as_passed(request.tools, state.head.tools),
+        apply_changes(formatter, _as_passed(request.tools, state.head.tools), changes),
         {
             name: value
-            for name, value in request.settings.items()
+            for name, value in with_effort(formatter, request.settings, effort).items()
             if name not in (provider.session_field, *COMPILER_FIELDS)
         },
         formatter.settings.read(request.settings).settings.max_output_tokens,

@@ -175,7 +175,7 @@ REMOVED = "-"
 
 
 class HeadChanges(Struct, frozen=True, omit_defaults=True):
-    """What the changes in an epoch add up to. They stand in the conversation, so the head of its requests is unchanged.
+    """The sum of the changes in an epoch. They stand in the conversation, so the head of its requests is unchanged.
 
     `tools` are the added, replaced and removed tools, with hashes as in `Item.tools`.
     """

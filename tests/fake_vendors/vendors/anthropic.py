@@ -18,6 +18,8 @@ from tests.fake_vendors.signatures import SIZE, digest, message_seal, read_messa
 from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Vendor
 
 SIGNATURE = RULES.get("ANT014").provider_message
+TOOL_CHANGES, INLINE_TOOLS = "mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15"
+OUTPUT_CONFIG = "mid-conversation-output-config-2026-07-01"
 VERSIONS = ("2023-06-01", "2026-10-21")
 TYPES = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error"}
 STOPS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
@@ -90,6 +92,7 @@ class Anthropic(Vendor):
 
     def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         yield from _beyond_the_model(ask)
+        yield from _changes_without_leave(ask)
         seen = _head(ask.body)
         binds = ask.facts is None or ask.facts.binds_reasoning
         for place, role, block in _blocks(ask.body):
@@ -208,6 +211,34 @@ def _beyond_the_model(ask: AcceptedRequest) -> Iterator[str]:
         yield ("This model does not support assistant message prefill. The conversation must end with a user message.")
     if not facts.forced_tool_choice and as_object(body.get("tool_choice")).get("type") in ("any", "tool"):
         yield 'tool_choice: type "tool" and "any" are not supported for this model.'
+
+
+def _changes_without_leave(ask: AcceptedRequest) -> Iterator[str]:
+    """Return changes of tools and effort that need a flag which was not sent, or another model.
+
+    The first tools have to be beside the messages. Tools that are defined in a message need a flag of their own, which
+    is enough for references, too.
+    """
+    flags = set(ask.headers.get("anthropic-beta", "").replace(" ", "").split(","))
+    has_tools = any(not tool.get("defer_loading") for tool in as_list(ask.body.get("tools")))
+    wanted: list[tuple[str, str, tuple[str, ...]]] = []
+    for place, _, block in _blocks(ask.body):
+        if block.get("type") not in ("tool_addition", "tool_removal"):
+            continue
+        if as_object(block["tool"]).get("type") == "tool_definition":
+            wanted.append((place, "inline_tools", (INLINE_TOOLS,)))
+            if not has_tools:
+                yield f"{place}: a tool can be defined in a message only if `tools` has one that is not deferred"
+        else:
+            wanted.append((place, "tool_changes", (TOOL_CHANGES, INLINE_TOOLS)))
+    for number, message in enumerate(as_list(ask.body.get("messages"))):
+        if "output_config" in message:
+            wanted.append((f"messages.{number}.output_config", "effort_changes", (OUTPUT_CONFIG,)))
+    for place, feature, allowed in wanted:
+        if flags.isdisjoint(allowed):
+            yield f"{place}: Extra inputs are not permitted"
+        if ask.facts is not None and feature not in ask.facts.features:
+            yield f"{place}: not supported on this model"
 
 
 Seen = Any  # what hashlib returns has no name outside of its stubs

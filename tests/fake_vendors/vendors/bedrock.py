@@ -225,6 +225,9 @@ def _beyond_the_model(ask: AcceptedRequest) -> Iterator[str]:
         yield f"{MODEL_ERROR_PREFIX}role 'system' is not supported on this model"
     if not facts.prefill and messages[-1]["role"] == "assistant":
         yield MODEL_ERROR_PREFIX + NO_PREFILL
+    changes = [place for place, _, block in _blocks(body) if "toolAddition" in block or "toolRemoval" in block]
+    if "tool_changes" not in facts.features and changes:
+        yield f"{MODEL_ERROR_PREFIX}{changes[0]}: not supported on this model"
     tools = as_list(as_object(body.get("toolConfig")).get("tools"))
     if not _is_claude(ask) and any("cachePoint" in tool for tool in tools):
         yield (

@@ -103,6 +103,7 @@ class OpenAIResponses(OpenAI):
     def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         if (lacking := _kept(ask).lacks(ask)) is not None:
             yield lacking
+        yield from _changes_beyond_the_model(ask)
         for item in as_list(ask.body.get("input")):
             content: JSON = item.get("encrypted_content")
             sealed = read_token_seal(content)
@@ -208,6 +209,20 @@ def _as_known(item: JSONObject) -> JSONObject:
     if item.get("type") == "reasoning" and item.get("content", "") is None:
         unknown = "content"
     return {key: value for key, value in item.items() if key != unknown}
+
+
+def _changes_beyond_the_model(ask: AcceptedRequest) -> Iterator[str]:
+    """Return changes of tools and effort that this model does not take."""
+    features = ask.facts.features if ask.facts is not None else ("additional_tools", "effort_changes")
+    mode = as_object(ask.body.get("reasoning")).get("mode")
+    for item in as_list(ask.body.get("input")):
+        kind = item.get("type")
+        if kind == "additional_tools" and "additional_tools" not in features:
+            yield f"The 'additional_tools' item type is not supported with {ask.model}."
+        if kind == "configuration_update" and "effort_changes" not in features:
+            yield f"The 'configuration_update' item type is not supported with {ask.model}."
+        if kind == "configuration_update" and mode == "pro":
+            yield "The 'configuration_update' item type is not supported with pro or tournament models."
 
 
 def _begun(item: JSONObject) -> JSONObject:

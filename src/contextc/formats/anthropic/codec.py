@@ -8,7 +8,7 @@ refuses it.
 Decoding: each block becomes a part. A user message with results and text becomes a tool message and a user message.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from msgspec.structs import replace
@@ -262,6 +262,7 @@ def encode_segment(
 ) -> EncodedSegment:
     codec = AnthropicCodec(provider, blobs)
     wire: list[JSONObject] = []
+    segment = with_changes_last(segment, provider, lambda block: block.get("type") in CHANGE_BLOCKS)
     end = len(segment) - 1
     while end >= 0 and segment[end].role == "system":
         end -= 1  # only system messages at the end may keep their role
@@ -295,6 +296,24 @@ def encode_segment(
             wire.append({"role": role, "content": blocks})
     apart = bool(segment) and bool(own_extra(segment[0].extra, provider).get(APART_KEY))
     return EncodedSegment(tuple(wire), tuple(codec.notes), apart)
+
+
+def with_changes_last(
+    segment: Sequence[Message], provider: str, is_change: Callable[[JSONObject], bool]
+) -> Sequence[Message]:
+    """Return a segment with the messages that change tools at its end, which is the only place for them."""
+    if all([message.role != "system" for message in segment]):
+        return segment
+    return sorted(
+        segment,
+        key=lambda message: (
+            message.role == "system"
+            and any(
+                isinstance(part, ProviderBlock) and part.provider == provider and is_change(as_object(part.data))
+                for part in message.parts
+            )
+        ),
+    )
 
 
 def encode_system(message: Message, provider: str) -> list[JSONObject]:

@@ -10,9 +10,9 @@ from itertools import takewhile
 from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.formats.anthropic.codec import BLOCKS, SOURCE_TYPES
+from contextc.formats.anthropic.codec import BLOCKS, CHANGE_BLOCKS, SOURCE_TYPES
 from contextc.formats.anthropic.request_settings import DEFAULT_MAX_TOKENS
-from contextc.formats.base import tag_system_blocks
+from contextc.formats.base import tag_system_blocks, text_of
 from contextc.formats.lint_engine import (
     ROLES,
     TYPED,
@@ -40,9 +40,11 @@ from contextc.formats.request_settings import is_list, is_object, list_or_empty,
 from contextc.formats.rule_library import (
     ROLE_ALIASES,
     PairingChecks,
+    ToolChange,
     as_arguments,
     duplicate_ids,
     duplicate_tools,
+    find_invalid_tool_changes,
     inner_tool,
     insert_first_message,
     invalid_tool_names,
@@ -58,6 +60,7 @@ from contextc.formats.rule_library import (
     text_block,
     text_message,
     tool_schema,
+    without_blocks,
     without_fields,
 )
 
@@ -332,6 +335,36 @@ def find_server_orphans(blocks: list[JSONObject]) -> Iterator[JSONObject]:
             yield block
 
 
+def read_tool_changes(block: JSONObject) -> Iterator[ToolChange]:
+    """Yield what a block says about tools. A compaction says which tools the messages before it had changed."""
+    if block.get("type") == "compaction":
+        for each in list_or_empty(block.get("tool_changes")):
+            yield from (change._replace(is_listed=True) for change in read_tool_changes(object_or_empty(each)))
+    elif block.get("type") in CHANGE_BLOCKS:
+        tool = object_or_empty(block.get("tool"))
+        if tool.get("type") == "tool_definition":
+            yield ToolChange(defined=text_of(object_or_empty(tool.get("definition")).get("name")))
+        else:  # the tools of servers that the API calls are not in the request
+            yield ToolChange(named=text_of(tool.get("name")) if tool.get("type") == "tool_reference" else "")
+
+
+def find_declared_tools(body: JSONObject) -> list[str]:
+    return [text_of(object_or_empty(tool).get("name")) for tool in list_or_empty(body.get("tools"))]
+
+
+def find_tool_names(body: JSONObject) -> list[str]:
+    """Return the names of the tools of a request, also of those that are defined in its messages."""
+    names = find_declared_tools(body)
+    for message in list_or_empty(body.get("messages")):
+        for block in list_or_empty(object_or_empty(message).get("content")):
+            names += [change.defined for change in read_tool_changes(object_or_empty(block)) if change.defined]
+    return names
+
+
+def without_invalid_tool_changes(body: JSONObject) -> JSONObject:
+    return without_blocks(body, check_tool_changes(parse_request(body)))
+
+
 def find_breakpoints(value: JSON, path: JSONPath = ()) -> Iterator[tuple[JSONPath, JSONObject]]:
     """Yield all blocks with a cache breakpoint, in the order of the prompt: tools, system, messages."""
     if isinstance(value, dict):
@@ -465,12 +498,7 @@ rule(19, fix=with_unique_tools)(duplicate_tools)
 def check_tool_choice(request: ParsedRequest) -> Iterable[RuleFinding]:
     choice: JSON = request.body.get("tool_choice")
     name = cast(JSONObject, choice).get("name") if isinstance(choice, dict) else None
-    if isinstance(request.body.get("tools"), list):
-        tools = cast(list[object], request.body["tools"])
-        known = [cast(JSONObject, tool).get("name") for tool in tools if isinstance(tool, dict)]
-    else:
-        known = []
-    if name is not None and name not in known:
+    if name is not None and name not in find_tool_names(request.body):
         yield make_finding(("tool_choice",), f"tool {name!r} not found in `tools`.", name=name)
 
 
@@ -558,3 +586,9 @@ def check_continued_thread(request: ParsedRequest) -> Iterable[RuleFinding]:
 def check_single_compaction(request: ParsedRequest) -> Iterable[RuleFinding]:
     if request.body.get("compaction") and request.body.get("context_management"):
         yield make_finding(("context_management",))
+
+
+@rule(32, fix=without_invalid_tool_changes)
+def check_tool_changes(request: ParsedRequest) -> Iterable[RuleFinding]:
+    if not request.body.get("thread"):  # the API has the rest of a thread
+        yield from find_invalid_tool_changes(request, read_tool_changes, find_declared_tools(request.body))

@@ -10,6 +10,7 @@ from contextc.formats.bedrock import codec
 from contextc.formats.bedrock.codec import (
     BETWEEN_KEY,
     CACHE_POINT_KEY,
+    CHANGE_BLOCKS,
     FORMATS,
     PLACEHOLDER_TOOL,
     UNCHANGED_KEY,
@@ -32,8 +33,6 @@ from contextc.tools.definitions import NativeTool, Tool
 CACHE_POINT: JSONObject = {CACHE_POINT_KEY: {"type": "default"}}
 BLOCKS_WITHOUT_BREAKPOINT = frozenset(("document", "video", "reasoningContent"))
 """Blocks that no cache breakpoint may follow."""
-CHANGE_BLOCKS = frozenset(("toolAddition", "toolRemoval"))
-"""Blocks of a system message that change the tools from there on."""
 OPENING_SEGMENT = EncodedSegment(({"role": "user", "content": [{"text": OPENING_TEXT}]},))
 
 

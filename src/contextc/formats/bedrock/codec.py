@@ -9,7 +9,7 @@ from typing import assert_never, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, as_objects, encode
-from contextc.formats.anthropic.codec import split_message
+from contextc.formats.anthropic.codec import split_message, with_changes_last
 from contextc.formats.base import (
     UNKNOWN_TOOL,
     EncodedSegment,
@@ -262,6 +262,8 @@ TEXT_BLOCKS = ("citationsContent", "guardContent")
 """Blocks that other formats receive as text."""
 USER_ONLY_BLOCKS = frozenset(("image", "document"))
 """Blocks that only a user message may contain."""
+CHANGE_BLOCKS = frozenset(("toolAddition", "toolRemoval"))
+"""Blocks of a system message that change the tools from there on."""
 VENDOR_PATTERN = re.compile(r"(?:(?:[a-z]{2}(?:-gov)?|apac|global)\.)?([a-z][a-z0-9-]{2,})\.")
 DOCUMENT_TEXT = "(The document above.)"
 EMPTY_ERROR_TEXT = "(It failed, and said nothing.)"
@@ -283,6 +285,7 @@ def encode_segment(
     encoder = _Encoder(provider, blobs, model)
     wire: list[JSONObject] = []
     asked = ""
+    segment = with_changes_last(segment, provider, lambda block: not CHANGE_BLOCKS.isdisjoint(block))
     end = max((index for index, message in enumerate(segment) if message.role != "system"), default=-1)
     for index, message in enumerate(segment):
         role = "assistant" if message.role == "assistant" else "user"

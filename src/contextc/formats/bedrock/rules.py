@@ -9,7 +9,9 @@ from copy import deepcopy
 from typing import Any, cast
 
 from contextc._json import JSON, JSONObject, encode
+from contextc.formats.base import text_of
 from contextc.formats.bedrock.codec import (
+    CHANGE_BLOCKS,
     DOCUMENT_NAME,
     FORMATS,
     MAX_DOCUMENTS,
@@ -56,11 +58,13 @@ from contextc.formats.request_settings import is_list, is_object, list_or_empty,
 from contextc.formats.rule_library import (
     ROLE_ALIASES,
     PairingChecks,
+    ToolChange,
     as_arguments,
     as_text,
     change_messages,
     duplicate_ids,
     duplicate_tools,
+    find_invalid_tool_changes,
     inner_tool,
     insert_first_message,
     iter_parts,
@@ -71,6 +75,7 @@ from contextc.formats.rule_library import (
     no_messages,
     part_finding,
     tool_schema,
+    without_blocks,
     without_fields,
     without_nulls,
 )
@@ -817,3 +822,20 @@ def check_lifetime_order(request: ParsedRequest) -> Iterable[RuleFinding]:
     body = request.body or {"messages": [turn.wire for turn in request.messages]}
     for path in find_late_lifetimes(body):
         yield make_finding((*path, "cachePoint", "ttl"))
+
+
+def read_tool_changes(block: JSONObject) -> Iterator[ToolChange]:
+    """Yield what a block says about tools. Those of MCP servers are not in the request."""
+    for name in CHANGE_BLOCKS:
+        if name in block:
+            tool = object_or_empty(object_or_empty(block[name]).get("tool"))
+            yield ToolChange(named="" if tool.get("serverName") else text_of(tool.get("name")))
+
+
+def without_invalid_tool_changes(body: JSONObject) -> JSONObject:
+    return without_blocks(body, check_tool_changes(parse_request(body)))
+
+
+@rule(33, fix=without_invalid_tool_changes)
+def check_tool_changes(request: ParsedRequest) -> Iterable[RuleFinding]:
+    return find_invalid_tool_changes(request, read_tool_changes, [tool.id for tool in request.tools])
