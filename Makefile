@@ -96,6 +96,7 @@ bench: setup $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/compile.py
 	$(PEERS)/bin/python benchmarks/cache.py
 	$(PEERS)/bin/python benchmarks/turn.py
+	$(BIN)/python benchmarks/changing_tools.py
 	$(BIN)/python benchmarks/sessions.py
 	$(BIN)/python benchmarks/serve.py
 	$(BIN)/python benchmarks/fleet.py

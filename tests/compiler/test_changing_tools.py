@@ -13,7 +13,7 @@ from contextc.compiler import Compiled
 from contextc.compiler.ledger import get_channel_cache
 from contextc.errors import InvalidSetting
 from contextc.inspection.preview import load_last_head
-from contextc.linting import lint
+from contextc.linting import convert, lint
 from tests.compiler.changing_tools import BETAS, MODELS, STEPS, ChangingTools, available, tool
 
 TOOL_CHANGES, INLINE_TOOLS = "mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15"
@@ -63,9 +63,10 @@ def test_an_appended_tool_extends_the_prefix_and_says_so() -> None:
     assert added["tool"]["definition"]["name"] == "mails"
     assert second.params["messages"][-1]["role"] == "system"
     assert (second.manifest.why, second.state.epoch) == ("", first.state.epoch)
-    text = "From here on: tools added: mails"
-    assert second.record.remarks == (f"appended, so that the prefix stays: {text}",)
-    assert [line.text for line in second.manifest.lines if line.kind == "change"] == [text]
+    assert second.record.remarks == ("appended, so that the prefix stays: tools added: mails",)
+    assert [line.text for line in second.manifest.lines if line.kind == "change"] == [
+        "From here on: tools added: mails"
+    ]
     assert second.features == {"inline_tools"}
     assert second.provider.flags_of(second.features) == (INLINE_TOOLS,)
     assert talk.compiler.explain("demo").record.remarks == second.record.remarks
@@ -231,7 +232,7 @@ def test_tools_and_effort_change_in_one_message() -> None:
     assert (last["role"], last["output_config"]) == ("system", {"effort": "max"})
     assert [block["type"] for block in last["content"]] == ["tool_removal", "tool_addition"]
     assert second.record.remarks == (
-        "appended, so that the prefix stays: From here on: tools added: mails; tools removed: files; effort: max",
+        "appended, so that the prefix stays: tools added: mails; tools removed: files; effort: max",
     )
 
 
@@ -329,3 +330,19 @@ def test_flags_are_those_that_are_allowed() -> None:
     assert cc.provider("openai-chat:gpt-6-sol").features == frozenset()
     with pytest.raises(InvalidSetting, match="betas: must be a list of flags"):
         cc.provider(MODELS["anthropic"], betas=INLINE_TOOLS)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("format", MODELS)
+def test_another_format_has_the_final_tools_beside_the_messages(format: str) -> None:
+    """No other format has messages that change tools or effort."""
+    talk = ChangingTools(format)
+    talk.step()
+    talk.tools = [*talk.tools, tool("mails")] if format == "openai_responses" else talk.tools[1:]
+    talk.settings = {"openai_responses": {"reasoning": {"effort": "high"}}}.get(format, {})
+    compiled = talk.step()
+    converted = convert(compiled.params, source=format, target="openai_chat")
+    assert [each["role"] for each in converted["messages"]] == ["system", "user", "assistant", "user"]
+    offered = [each["function"]["name"] for each in converted["tools"]]
+    assert [name for name in offered if name not in HISTORY] == [each.name for each in talk.tools]
+    assert converted.get("reasoning_effort") == ("high" if talk.settings else None)
+    assert [message.role for message in compiled.messages] == ["user", "assistant", "user"]

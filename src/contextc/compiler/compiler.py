@@ -41,7 +41,6 @@ from contextc.compiler.head_changes import (
     hash_definitions,
     plan_effort,
     plan_tools,
-    read_effort,
 )
 from contextc.compiler.history import (
     FETCH_TOOL,
@@ -630,12 +629,12 @@ class ArgumentCache:
             return found
         settings = deepcopy(settings) if settings else {}
         provider, options = self.provider, self.options
-        effort = EffortPlan(settings, read_effort(self._formatter, settings))
+        effort = EffortPlan(settings, self._formatter.read_effort(settings))
         if sent is not None and not provider.session_resumption:
             hashed = step.hash_head(self._formatter, options, prompt, tools, settings).settings
             effort = plan_effort(self._formatter, state, settings, hashed, provider.features)
             if step.hash_head(self._formatter, options, prompt, tools, effort.settings).settings != state.head.settings:
-                wanted = read_effort(self._formatter, settings)
+                wanted = self._formatter.read_effort(settings)
                 effort = EffortPlan(settings, wanted, is_broken=bool(state.changes.effort))
         settings, given = effort.settings, encode_canonical(effort.settings) if effort.settings else b""
         broken = EpochReason.TOOLS_CHANGED if tools.is_broken else EpochReason.SETTINGS_CHANGED

@@ -23,6 +23,7 @@ from contextc.store.ledger_schema import REMOVED, ChannelState, Item
 from contextc.tools.definitions import AnyTool, get_tool_name
 
 NO_CHANGE = HeadChange()
+FROM_HERE_ON = "From here on: "
 
 
 class ToolPlan(NamedTuple):
@@ -113,11 +114,11 @@ def plan_effort(
     formatter: Formatter, state: ChannelState, settings: JSONObject, hashed: str, features: Collection[str]
 ) -> EffortPlan:
     """Return how a request gets the effort of its settings. `hashed` is the hash of these settings."""
-    wanted = read_effort(formatter, settings)
+    wanted = formatter.read_effort(settings)
     now = state.changes.effort or state.effort
     if not state.changes.effort and hashed == state.head.settings:
         return EffortPlan(settings, wanted)
-    unchanged = with_effort(formatter, settings, state.effort)
+    unchanged = formatter.with_effort(settings, state.effort)
     if wanted == now:
         return EffortPlan(unchanged, state.effort)
     is_possible = (
@@ -128,30 +129,6 @@ def plan_effort(
     if is_possible:
         return EffortPlan(unchanged, state.effort, wanted)
     return EffortPlan(settings, wanted, is_broken=bool(state.changes.effort))
-
-
-def read_effort(formatter: Formatter, settings: JSONObject) -> str:
-    """Return the effort in the settings; "" if there is none, or if no message can change it."""
-    inside: object = settings if formatter.effort_path else ""
-    for name in formatter.effort_path:
-        inside = inside.get(name) if isinstance(inside, dict) else None
-    return inside if isinstance(inside, str) else ""
-
-
-def with_effort(formatter: Formatter, settings: JSONObject, effort: str) -> JSONObject:
-    """Return the settings with another effort, or without any."""
-    if not formatter.effort_path:
-        return settings
-    outer, inner = formatter.effort_path
-    given = settings.get(outer)
-    rest = {name: value for name, value in given.items() if name != inner} if isinstance(given, dict) else {}
-    if effort and isinstance(given, dict) and inner in given:  # at its place, so that the bytes are the same
-        rest = {name: effort if name == inner else value for name, value in given.items()}
-    elif effort:
-        rest[inner] = effort
-    if not rest:
-        return {name: value for name, value in settings.items() if name != outer}
-    return {**settings, outer: rest}
 
 
 def build_change(
@@ -194,7 +171,7 @@ def describe_change(tools: Mapping[str, str], effort: str) -> str:
         f"tools removed: {', '.join(removed)}" if removed else "",
         f"effort: {effort}" if effort else "",
     ]
-    return f"From here on: {'; '.join([part for part in parts if part])}"
+    return FROM_HERE_ON + "; ".join([part for part in parts if part])
 
 
 def append_change(draft: Draft) -> Draft:

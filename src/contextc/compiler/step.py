@@ -39,7 +39,7 @@ from contextc.compiler.draft import (
     verify_draft,
 )
 from contextc.compiler.fit_budget import BRANCH_REASONS, fit_budget
-from contextc.compiler.head_changes import ToolPlan, append_change, has_change
+from contextc.compiler.head_changes import FROM_HERE_ON, ToolPlan, append_change, has_change
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import (
     CachedChannelRows,
@@ -329,7 +329,7 @@ class Compiled:
         """The messages of the request in contextc's types, as they are sent: trimmed, and with inserted texts.
 
         They are decoded from the request, so they have its roles, call ids and texts, and no position in the store. The
-        system prompt is not one of them.
+        system prompt is not one of them, and neither are changes of tools or effort.
         """
         return self._decode().messages
 
@@ -341,7 +341,7 @@ class Compiled:
 
     def _decode(self) -> Request:
         if self._decoded is None:
-            self._decoded = self.formatter.decode_request(self.copy())
+            self._decoded = self.formatter.with_final_tools(self.formatter.decode_request(self.copy()))
         return self._decoded
 
     def replace(self, params: JSONObject) -> None:
@@ -738,7 +738,7 @@ def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple
     if not (draft.remarks or draft.unread_until or warnings or assembled.notes or failed or change or kept):
         return ()
     return (
-        *((f"{APPENDED}: {change}",) if change else ()),
+        *((f"{APPENDED}: {change.removeprefix(FROM_HERE_ON)}",) if change else ()),
         *((f"{STILL_DECLARED}: {', '.join(kept)}",) if kept else ()),
         *((REVERTED_REMARK.format(why=failed.error or "it was interrupted"),) if failed else ()),
         *draft.remarks,

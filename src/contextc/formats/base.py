@@ -49,7 +49,7 @@ from contextc.messages import (
     pair_tool_calls,
     system,
 )
-from contextc.tools.definitions import NativeTool, Tool
+from contextc.tools.definitions import NativeTool, Tool, get_tool_name
 
 OPENING_TEXT = "(The conversation begins with the assistant.)"
 DECODE_ERRORS = (LookupError, TypeError, AttributeError, StopIteration, RuntimeError, OverflowError)
@@ -314,6 +314,63 @@ class Formatter(ABC):
         or if that needs more than these features of the provider.
         """
         return None
+
+    def read_change(self, block: JSONObject) -> HeadChange | None:
+        """Return the change that a block of a message states; None if it states none."""
+        return None
+
+    def read_message_effort(self, message: Message) -> str:
+        """Return the effort that a message sets beside its blocks, or ""."""
+        return ""
+
+    def with_final_tools(self, request: Request) -> Request:
+        """Return a request with the tools and the effort that hold at its end beside its messages, and without the
+        messages that changed them.
+        """
+        tools = {get_tool_name(tool): tool for tool in request.tools}
+        defined, effort, is_changed, messages = dict(tools), "", False, list[Message]()
+        for message in request.messages:
+            changes = [self._change_in(part) for part in message.parts]
+            effort = (said := self.read_message_effort(message)) or effort
+            for change in filter(None, changes):
+                effort = change.effort or effort
+                added = {get_tool_name(tool): tool for tool in self.decode_tools([*change.added])}
+                defined |= added
+                tools = {name: tool for name, tool in tools.items() if name not in change.removed} | added
+                tools |= {name: defined[name] for name in change.returned if name in defined}
+            if not said and not any(changes):
+                messages.append(message)
+                continue
+            is_changed = True
+            rest = [part for part, change in zip(message.parts, changes, strict=True) if change is None]
+            if any([not isinstance(part, ProviderBlock) for part in rest]):  # else a breakpoint is left of it
+                messages.append(replace(message, parts=tuple(rest)))
+        if not is_changed:
+            return request
+        settings = self.with_effort(request.settings, effort) if effort else request.settings
+        return replace(request, messages=tuple(messages), tools=tuple(tools.values()), settings=settings)
+
+    def _change_in(self, part: AnyPart) -> HeadChange | None:
+        is_own = isinstance(part, ProviderBlock) and part.provider == self.provider and isinstance(part.data, dict)
+        return self.read_change(cast(JSONObject, cast(ProviderBlock, part).data)) if is_own else None
+
+    def read_effort(self, settings: JSONObject) -> str:
+        """Return the effort in the settings; "" if there is none, or if no message can change it."""
+        inside: object = settings if self.effort_path else ""
+        for name in self.effort_path:
+            inside = cast(JSONObject, inside).get(name) if isinstance(inside, dict) else None
+        return inside if isinstance(inside, str) else ""
+
+    def with_effort(self, settings: JSONObject, effort: str) -> JSONObject:
+        """Return the settings with another effort, or without any."""
+        if not self.effort_path:
+            return settings
+        outer, inner = self.effort_path
+        given = cast(JSONObject, settings[outer]) if isinstance(settings.get(outer), dict) else {}
+        if effort and inner in given:  # at its place, so that the bytes are the same
+            return {**settings, outer: {**given, inner: effort}}
+        rest = {name: value for name, value in given.items() if name != inner} | ({inner: effort} if effort else {})
+        return {**settings, outer: rest} if rest else {key: each for key, each in settings.items() if key != outer}
 
     def can_change_effort(self, settings: JSONObject) -> bool:
         """Return True if a message may change the effort of a request with these settings."""

@@ -18,7 +18,7 @@ from contextc._json import JSONObject, decode, encode
 from contextc.compiler import ledger
 from contextc.compiler.compiler import COMPILER_FIELDS, MessageCompiler
 from contextc.compiler.draft import Budget, CompilerOptionArguments
-from contextc.compiler.head_changes import apply_changes, read_effort, with_effort
+from contextc.compiler.head_changes import apply_changes
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
@@ -179,14 +179,14 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
         return None
     request = formatter.decode_request({**body, formatter.messages_key: body[formatter.messages_key][:-1]})
     system = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
-    effort = state.changes.effort or read_effort(formatter, request.settings)
+    effort = state.changes.effort or formatter.read_effort(request.settings)
     static = PromptBuilder([PromptFragment("as in the last request", system)]).render().static
     return RequestHead(
         SentPrompt(static, sent_hash=state.head.static),
         apply_changes(formatter, _as_passed(request.tools, state.head.tools), changes),
         {
             name: value
-            for name, value in with_effort(formatter, request.settings, effort).items()
+            for name, value in formatter.with_effort(request.settings, effort).items()
             if name not in (provider.session_field, *COMPILER_FIELDS)
         },
         formatter.settings.read(request.settings).settings.max_output_tokens,

@@ -60,6 +60,8 @@ def convert_between(
     """
     body, bare, reshaped = coerce_request(before, body)
     request, notes = decode_and_pair(before, body, same_provider=before is after)
+    if before is not after:
+        request = before.with_final_tools(request)
     if before is not after and not after.system_among_messages:
         request = _with_leading_system_prompt(request)
     if reshaped:

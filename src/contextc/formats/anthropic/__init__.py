@@ -1,7 +1,7 @@
 """Anthropic's Messages API."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from contextc._json import JSONObject
 from contextc.formats.anthropic.codec import (
@@ -28,7 +28,9 @@ from contextc.formats.base import (
     EncodedSegment,
     HeadChange,
     Request,
+    own_extra,
     tag_system_blocks,
+    text_of,
 )
 from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.messages import PLACED_KEY, Message, ProviderBlock
@@ -170,6 +172,19 @@ class AnthropicFormatter(CodecFormatter):
             own[FIELDS_KEY] = {"output_config": {"effort": change.effort}}
         parts = tuple([ProviderBlock(provider=self.provider, data=block) for block in blocks])
         return EncodedChange(Message(role="system", parts=parts, extra={self.provider: own}), tuple(needed))
+
+    def read_change(self, block: JSONObject) -> HeadChange | None:
+        tool = cast(JSONObject, block.get("tool"))
+        if not self._is_change(block) or tool.get("type") not in ("tool_definition", "tool_reference"):
+            return None
+        if tool["type"] == "tool_definition":
+            return HeadChange(added=(tool["definition"],))
+        is_removal = block["type"] == "tool_removal"
+        return HeadChange(removed=(tool["name"],)) if is_removal else HeadChange(returned=(tool["name"],))
+
+    def read_message_effort(self, message: Message) -> str:
+        fields = cast(JSONObject, own_extra(message.extra, self.provider).get(FIELDS_KEY) or {})
+        return text_of(cast(JSONObject, fields.get("output_config") or {}).get("effort"))
 
     def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
         return sum(["cache_control" in block for block in blocks])

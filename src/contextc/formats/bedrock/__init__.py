@@ -118,6 +118,12 @@ class BedrockFormatter(AnthropicFormatter):
         message = Message(role="system", parts=tuple(parts), extra={self.provider: {BETWEEN_KEY: True}})
         return EncodedChange(message, ("tool_changes",))
 
+    def read_change(self, block: JSONObject) -> HeadChange | None:
+        for kind in CHANGE_BLOCKS & block.keys():
+            name = cast(JSONObject, block[kind])["tool"].get("name", "")
+            return HeadChange(removed=(name,)) if kind == "toolRemoval" else HeadChange(returned=(name,))
+        return None
+
     def _is_change(self, block: JSONObject) -> bool:
         return not CHANGE_BLOCKS.isdisjoint(block)
 

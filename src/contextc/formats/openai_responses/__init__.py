@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from contextc._json import JSON, JSONObject
-from contextc.formats.base import Codec, CodecFormatter, EncodedChange, EncodedSegment, HeadChange, Request
+from contextc.formats.base import Codec, CodecFormatter, EncodedChange, EncodedSegment, HeadChange, Request, text_of
 from contextc.formats.message_preparation import IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.openai_chat.codec import DOCUMENT_TYPES
 from contextc.formats.openai_responses import codec
@@ -105,6 +105,15 @@ class OpenAIResponsesFormatter(CodecFormatter):
             return None
         parts = tuple([ProviderBlock(provider=self.provider, data=item) for item in items])
         return EncodedChange(Message(role="system", parts=parts), tuple(needed))
+
+    def read_change(self, block: JSONObject) -> HeadChange | None:
+        match block.get("type"):
+            case "additional_tools":
+                return HeadChange(added=tuple(block["tools"]))
+            case "configuration_update" if not block.get("text"):
+                return HeadChange(effort=text_of(object_or_empty(block.get("reasoning")).get("effort")))
+            case _:
+                return None
 
     def can_change_effort(self, settings: JSONObject) -> bool:
         return object_or_empty(settings.get("reasoning")).get("mode") in (None, "standard")
