@@ -1146,7 +1146,7 @@ def _on_this_branch(
     )
     sealed = shown.rows
     kept = _on_branch(items, stands)
-    standing = replace(standing, fragments=find_latest_copies(kept), changes=find_head_changes(kept))
+    standing = replace(standing, fragments=find_latest_copies(kept)).with_changes(find_head_changes(kept))
     blanked = any(each.row.gone for each in sealed)
     if standing.session is not None and not blanked:  # the session's last reply is in no row yet
         said = load_messages_by_place(tx, [item.place for item in standing.produced])
@@ -1161,7 +1161,7 @@ def _on_this_branch(
     unsummed = any((item.kind == "summary" or item.is_kept_history) and item not in kept for item in items)
     if is_earlier or (gone and (unsummed or (standing.cut and sum([item.tokens for item in kept]) < room // 2))):
         standing = replace(standing, seen=edge, produced=(), waiting=(), answered=True, pending={}, fragments={})
-        standing = replace(standing, changes=NO_CHANGES)
+        standing = standing.with_changes(NO_CHANGES)
         return replace(standing, cut=False, summary=0, humans=(), going=()), (), why
     if gone:
         ids = {id(each.row.items[0]): bool(each.row.ids) for each in sealed if each.row.items}

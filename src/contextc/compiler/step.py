@@ -1276,14 +1276,13 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         ]
         chain = hash_chunks("", [chunk for _, chunk in rows])
         size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])
-    return replace(
+    after = replace(
         standing,
         epoch=epoch,
         head=ask.terms.head,
         tools=ask.terms.tools.names,
         tool_hashes=ask.terms.tools.hashes,
         effort=ask.terms.effort,
-        changes=_changes(ask, draft, standing),
         chain=chain,
         size=size,
         above=ask.terms.budget.system + ask.terms.budget.tools,
@@ -1295,6 +1294,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         input=0,
         held=0,
     )
+    return after.with_changes(_changes(ask, draft, standing))
 
 
 def _changes(ask: CompileInput, draft: Draft, standing: ChannelState) -> HeadChanges:

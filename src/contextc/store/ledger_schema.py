@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from contextc._json import JSONObject, encode_canonical
 from contextc.messages import Role
@@ -318,8 +319,12 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Hashes of their definitions as they were sent, in the same order; "" for one that was not sent."""
     effort: str = ""
     """The effort that the requests of the epoch set beside their messages."""
-    changes: HeadChanges = NO_CHANGES
-    """What has changed since the epoch began, and stands in the conversation."""
+    changed_tools: dict[str, str] = {}
+    """What the changes of tools in the epoch add up to, with hashes as in `Item.tools`."""
+    changed_effort: str = ""
+    """The effort that the last change in the epoch set."""
+    features: tuple[str, ...] = ()
+    """The features of the provider that the changes in the epoch need."""
     head_place: tuple[int, str] = (0, "")
     """The channel and the hash under which the last head is stored; a fork begins with its parent's."""
     chain: str = ""
@@ -363,6 +368,16 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """True if the provider paused and must be called again without new input (`pause_turn`)."""
     shortened: bool = False
     """True if the session shortened its own history with the last request, so old content may be missing."""
+
+    @property
+    def changes(self) -> HeadChanges:
+        """The changes since the epoch began that stand in the conversation."""
+        return HeadChanges(self.changed_tools, self.changed_effort, self.features)
+
+    def with_changes(self, changes: HeadChanges) -> "ChannelState":
+        """Return the state with other changes."""
+        tools, effort, features = changes.tools, changes.effort, changes.features
+        return replace(self, changed_tools=tools, changed_effort=effort, features=features)
 
 
 class StoredRow(Struct, frozen=True, gc=False):
