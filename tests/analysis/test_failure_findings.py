@@ -113,7 +113,7 @@ def test_remarks_are_findings() -> None:
     store.append("chat", cc.user("Hello."))
     store.append("chat", cc.Message(role="tool", parts=(cc.ToolResult(call_id="lost", name="read", content="x"),)))
     store.append("chat", cc.user("Go on."))
-    compiler = cc.MessageCompiler(store, provider="anthropic:claude-sonnet-4-5")
+    compiler = cc.MessageCompiler(store, model="anthropic:claude-sonnet-4-5")
     compiled = compiler.compile("chat")
     compiler.begin(compiled)
     compiler.commit(compiled, cc.assistant("Done."))

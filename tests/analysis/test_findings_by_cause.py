@@ -51,7 +51,7 @@ def test_a_store_is_analysed_and_not_changed() -> None:
     store = run.store
     store.append("own", cc.user("Hello."))
     store.append("own", cc.Message(role="tool", parts=(cc.ToolResult(call_id="lost", name="read", content="x"),)))
-    compiler = cc.MessageCompiler(store, provider="anthropic:claude-sonnet-4-5")
+    compiler = cc.MessageCompiler(store, model="anthropic:claude-sonnet-4-5")
     compiler.commit(compiler.compile("own"), cc.assistant("Done."))
     before = _count_rows(store)
     found = store_findings(store)

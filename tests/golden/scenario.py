@@ -272,7 +272,7 @@ async def _small(store: cc.Store) -> list[bytes]:
     line = Scripted(*[says(call(page, "read", page=page), input=0) for page in range(1, 7)], says("All read.", input=0))
     executor = cc.AgentExecutor(
         store,
-        cc.provider(SONNET, window=2_930, output=500),
+        cc.provider(SONNET, window=2_929, output=500),
         tools=tools(read),
         triggers=default_triggers(),
         endpoint=line,

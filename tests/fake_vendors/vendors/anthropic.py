@@ -19,7 +19,7 @@ from tests.fake_vendors.vendor import AcceptedRequest, EncodedReply, Trouble, Ve
 
 SIGNATURE = RULES.get("ANT014").provider_message
 TOOL_CHANGES, INLINE_TOOLS = "mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15"
-OUTPUT_CONFIG = "mid-conversation-output-config-2026-07-01"
+OUTPUT_CONFIG = "mid-conversation-output-config-2026-07-01", "per-turn-control-2026-07-01"
 VERSIONS = ("2023-06-01", "2026-10-21")
 TYPES = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large", 429: "rate_limit_error"}
 STOPS = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "filter": "refusal"}
@@ -233,7 +233,7 @@ def _changes_without_leave(ask: AcceptedRequest) -> Iterator[str]:
             wanted.append((place, "tool_changes", (TOOL_CHANGES, INLINE_TOOLS)))
     for number, message in enumerate(as_list(ask.body.get("messages"))):
         if "output_config" in message:
-            wanted.append((f"messages.{number}.output_config", "effort_changes", (OUTPUT_CONFIG,)))
+            wanted.append((f"messages.{number}.output_config", "effort_changes", OUTPUT_CONFIG))
     for place, feature, allowed in wanted:
         if flags.isdisjoint(allowed):
             yield f"{place}: Extra inputs are not permitted"
