@@ -61,6 +61,8 @@ if TYPE_CHECKING:
     from contextc.triggers import Trigger, TriggerContext, TriggerMessage, default_triggers, trigger
     from contextc.worker import submit
 
+    __version__: str
+
 __all__ = [
     "Agent",
     "AgentExecutor",
@@ -164,14 +166,15 @@ _PACKAGES = frozenset(
 )
 _load = lazy_names(__name__, _NAMES)
 
+if not TYPE_CHECKING:  # or type checkers would accept every name
 
-def __getattr__(name: str) -> object:
-    if name == "__version__":
-        return import_module("importlib.metadata").version(__name__)
-    if name in _PACKAGES:
-        return import_module(f"{__name__}.{name}")
-    found = globals()[name] = _load(name)
-    return found
+    def __getattr__(name: str) -> object:
+        if name == "__version__":
+            return import_module("importlib.metadata").version(__name__)
+        if name in _PACKAGES:
+            return import_module(f"{__name__}.{name}")
+        found = globals()[name] = _load(name)
+        return found
 
 
 def __dir__() -> list[str]:

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Attempt", "Compiled", "CompilerOptions", "Cost", "HistoryPassage", "MessageCompiler", "SessionManager"]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "step": "Attempt Compiled Cost",
-        "compiler": "MessageCompiler",
-        "draft": "CompilerOptions",
-        "ledger": "SessionManager",
-        "history": "HistoryPassage",
-    },
-)
+if not TYPE_CHECKING:  # or type checkers would accept every name
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "step": "Attempt Compiled Cost",
+            "compiler": "MessageCompiler",
+            "draft": "CompilerOptions",
+            "ledger": "SessionManager",
+            "history": "HistoryPassage",
+        },
+    )

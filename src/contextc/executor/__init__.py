@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Agent", "AgentExecutor", "AgentResult", "AgentRun", "Limits", "Suspend", "Turn", "TurnResult"]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "agent": "Agent AgentResult AgentRun",
-        "agent_config": "Suspend",
-        "agent_executor": "AgentExecutor",
-        "limits": "Limits",
-        "turn": "Turn",
-        "turn_store": "TurnResult",
-    },
-)
+if not TYPE_CHECKING:  # or type checkers would accept every name
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "agent": "Agent AgentResult AgentRun",
+            "agent_config": "Suspend",
+            "agent_executor": "AgentExecutor",
+            "limits": "Limits",
+            "turn": "Turn",
+            "turn_store": "TurnResult",
+        },
+    )

@@ -41,8 +41,9 @@ __all__ = [
     "formatter",
 ]
 
+if not TYPE_CHECKING:  # or type checkers would accept every name
 
-def __getattr__(name: str) -> object:
-    if (found := find_formatter_class(name)) is not None:
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        if (found := find_formatter_class(name)) is not None:
+            return found
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

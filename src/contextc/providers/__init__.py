@@ -10,4 +10,5 @@ if TYPE_CHECKING:
 
 __all__ = ["ClaudeSessions", "Endpoint", "Provider", "ProviderCall", "endpoint", "provider", "provider_names"]
 
-__getattr__ = lazy_names(__name__, {"claude_code.sessions": "ClaudeSessions"})
+if not TYPE_CHECKING:  # or type checkers would accept every name
+    __getattr__ = lazy_names(__name__, {"claude_code.sessions": "ClaudeSessions"})

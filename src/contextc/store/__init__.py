@@ -34,7 +34,8 @@ __all__ = [
     "open_store",
 ]
 
-__getattr__ = lazy_names(__name__, {"async_store": "AsyncStore AsyncStream"})
+if not TYPE_CHECKING:  # or type checkers would accept every name
+    __getattr__ = lazy_names(__name__, {"async_store": "AsyncStore AsyncStream"})
 
 
 def open_store(address: str | os.PathLike[str], *, retention: timedelta | None = None) -> Store:

@@ -22,13 +22,14 @@ __all__ = [
     "unknown_tool_result",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "context": "ToolContext",
-        "execution": "unknown_tool_result",
-        "function_tool": "FunctionTool ToolLike tool tools_by_name",
-        "definitions": "NativeTool Tool",
-        "todos": "Todo",
-    },
-)
+if not TYPE_CHECKING:  # or type checkers would accept every name
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "context": "ToolContext",
+            "execution": "unknown_tool_result",
+            "function_tool": "FunctionTool ToolLike tool tools_by_name",
+            "definitions": "NativeTool Tool",
+            "todos": "Todo",
+        },
+    )

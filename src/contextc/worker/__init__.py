@@ -29,11 +29,12 @@ __all__ = [
     "submit_sync",
 ]
 
-__getattr__ = lazy_names(
-    __name__,
-    {
-        "submission": "SubmittedInput WorkerTurn cancel_parked create_queue_tables parked_turns resume_parked submit"
-        " submit_sync",
-        "turn_worker": "TurnWorker WorkerOptions",
-    },
-)
+if not TYPE_CHECKING:  # or type checkers would accept every name
+    __getattr__ = lazy_names(
+        __name__,
+        {
+            "submission": "SubmittedInput WorkerTurn cancel_parked create_queue_tables parked_turns resume_parked"
+            " submit submit_sync",
+            "turn_worker": "TurnWorker WorkerOptions",
+        },
+    )
