@@ -3,7 +3,8 @@
 # make bench  sets up the peers in an environment of their own, then measures against them
 # make prove  checks all types with both, runs the tests with every size, theme and many more random cases, then the long proofs
 #             (docs/long-runs.md)
-# make frameworks installs the newest release of each agent framework beside contextc, checks its adapter and runs its tests
+# make frameworks installs the newest release of each agent framework beside contextc, checks its adapter and runs its tests;
+#             also the libraries of docs/side-by-side.md
 # make package-versions runs the tests of optional packages with their oldest allowed and their newest versions
 # make stress runs the long fault, load and size tests
 # make rules  writes docs/rules.md and docs/findings.md from the rules and findings themselves

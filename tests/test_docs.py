@@ -18,6 +18,7 @@ import pytest
 
 from contextc import errors
 from contextc.cli import COMMANDS
+from tests import side_by_side
 from tests.forked_commands import run_contextc
 
 ROOT = Path(__file__).parent.parent
@@ -79,6 +80,11 @@ def test_the_examples_of_a_page_run_and_print_what_it_shows(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("CONTEXTC_STORE", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
+    with side_by_side.answering_model(monkeypatch) if page == side_by_side.PAGE else contextlib.nullcontext():
+        run_blocks(page)
+
+
+def run_blocks(page: Path) -> None:
     names: dict[str, object] = {"__name__": "example"}
     printed = ""
     for kind, block in BLOCK.findall(page.read_text()):
@@ -112,6 +118,11 @@ def test_the_index_links_to_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     linked = {(index.parent / path).resolve() for path, _ in LINK.findall(index.read_text()) if path}
     assert [str(page) for page in PAGES if page not in linked and page != index] == []
+
+
+def test_the_page_side_by_side_counts_the_lines_of_its_programs() -> None:
+    """A program that is changed would leave a wrong number in the table."""
+    assert side_by_side.table_rows() in side_by_side.PAGE.read_text()
 
 
 def test_the_reference_names_every_error() -> None:

@@ -40,11 +40,12 @@ def test_make_stress_runs_every_module_that_can_be_run() -> None:
     assert [name for name in RUNS if not callable(import_module(f"tests.stress.{name}").main)] == []
 
 
-def test_every_framework_has_an_adapter_tests_and_a_page() -> None:
-    for name in FRAMEWORKS:
-        assert (ADAPTERS / f"{name}.py").exists() or (ADAPTERS / name).exists(), name
+def test_every_framework_has_tests_and_every_adapter_a_page() -> None:
+    for name, framework in FRAMEWORKS.items():
+        has_adapter = (ADAPTERS / f"{name}.py").exists() or (ADAPTERS / name).exists()
+        assert framework.has_adapter == has_adapter, name
         assert [*(TESTS / name).glob("test_*.py")], name
-        assert (ROOT / "docs" / "frameworks" / f"{name}.md").exists(), name
+        assert (ROOT / "docs" / "frameworks" / f"{name}.md").exists() == has_adapter, name
     assert {each.parent.name for each in TESTS.glob("*/test_*.py")} == {*FRAMEWORKS}
 
 

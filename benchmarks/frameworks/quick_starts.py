@@ -1,10 +1,10 @@
-"""Time and lines to a first answer with a tool: the quick starts of contextc, pydantic-ai, openai-agents and llm.
+"""Time to a first answer with a tool: the programs of the first topic of docs/side-by-side.md.
 
 Usage: python benchmarks/frameworks/quick_starts.py [--python NAME=PATH] [--rounds 5]
 
-The programs are those in `quick_starts/`. Each runs in an environment of its own and calls a stand-in of OpenAI on
-loopback: a request, a call of the tool, a second request. CPU time is that of the whole process, with all imports. The
-rounds are taken in turns, and the table has medians. Lines are those with code, without blank ones.
+Each runs in an environment of its own and calls a stand-in of OpenAI on loopback: a request, a call of the tool, a
+second request. CPU time is that of the whole process, with all imports. The rounds are taken in turns, and the table
+has medians.
 """
 
 import argparse
@@ -25,11 +25,11 @@ FOLDER = Path(__file__).resolve().parent
 ROOT = FOLDER.parent.parent
 sys.path[:0] = [str(ROOT), str(FOLDER)]
 
-from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Reply, ScriptedCall  # noqa: E402
+from tests.fake_vendors import KEY, FakeVendors  # noqa: E402
+from tests.side_by_side import LIBRARIES, answer, count_lines, programs  # noqa: E402
 
-NAMES = ("contextc", "pydantic_ai", "openai_agents", "llm")
-ANSWER = "It is 18 °C, with rain."
-DISTRIBUTIONS = {"pydantic_ai": "pydantic-ai-slim", "openai_agents": "openai-agents"}
+TOPIC = "A tool"
+DISTRIBUTIONS = {"pydantic-ai": "pydantic-ai-slim", "OpenAI Agents": "openai-agents", "Mirascope": "mirascope"}
 
 
 class Timing(NamedTuple):
@@ -39,22 +39,9 @@ class Timing(NamedTuple):
     wall: float
 
 
-def answer(ask: AcceptedRequest) -> Reply:
-    if any(message.tool_results for message in ask.request.messages):
-        return Reply(ANSWER)
-    return Reply(None, [ScriptedCall("get_weather", {"city": "Paris"})])
-
-
-def program(name: str) -> Path:
-    return FOLDER / "quick_starts" / f"with_{name}.py"
-
-
-def count_lines(name: str) -> int:
-    return sum(bool(line.strip()) for line in program(name).read_text().splitlines())
-
-
 def run(name: str, python: str, url: str) -> Timing:
     """Run a program once. It must print the answer."""
+    code, output = programs(name)[TOPIC]
     before, began = resource.getrusage(resource.RUSAGE_CHILDREN), perf_counter()
     with TemporaryDirectory() as folder:
         environment = {
@@ -64,10 +51,10 @@ def run(name: str, python: str, url: str) -> Timing:
             "OPENAI_BASE_URL": url,
             "OPENAI_AGENTS_DISABLE_TRACING": "1",
         }
-        command = [python, str(program(name))]
+        command = [python, "-c", code]
         done = subprocess.run(command, env=environment, cwd=folder, capture_output=True, text=True, check=False)
     wall, after = perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
-    if ANSWER not in done.stdout:
+    if done.stdout != output:
         sys.exit(f"{name} did not answer:\n{done.stdout[-500:]}{done.stderr[-2000:]}")
     return Timing(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall)
 
@@ -78,7 +65,7 @@ def version(name: str, python: str) -> str:
 
 
 def interpreter(name: str, given: dict[str, str]) -> str | None:
-    made = ROOT / ".cache" / "frameworks" / name / "bin" / "python"
+    made = ROOT / ".cache" / "frameworks" / LIBRARIES[name] / "bin" / "python"
     found = sys.executable if name == "contextc" else str(made) if made.exists() else None
     return given.get(name, found)
 
@@ -90,8 +77,8 @@ def main() -> None:
     options = parser.parse_args()
     console = Console(width=120)
     given = dict(cast(tuple[str, str], tuple(each.split("=", 1))) for each in options.python)
-    pythons = {name: python for name in NAMES if (python := interpreter(name, given)) is not None}
-    for name in NAMES:
+    pythons = {name: python for name in LIBRARIES if (python := interpreter(name, given)) is not None}
+    for name in LIBRARIES:
         if name not in pythons:
             console.print(f"{name}: not installed. Pass --python {name}=PATH.")
     timings: dict[str, list[Timing]] = {name: [] for name in pythons}
@@ -108,7 +95,7 @@ def main() -> None:
     for name, taken in timings.items():
         cpu, wall = median([each.cpu for each in taken]), median([each.wall for each in taken])
         found = version(name, pythons[name]) if name != "contextc" else "this one"
-        table.add_row(name, found, str(count_lines(name)), f"{cpu:.2f} s", f"{wall:.2f} s")
+        table.add_row(name, found, str(count_lines(programs(name)[TOPIC][0])), f"{cpu:.2f} s", f"{wall:.2f} s")
     console.print(table)
 
 

@@ -1,4 +1,4 @@
-"""Agent frameworks beside this project: the newest release of each, in an environment of its own.
+"""Agent frameworks, and libraries compared with this project: the newest release of each, in its own environment.
 
 `python -m tests.frameworks` makes the environments, and runs the tests in the folder of each framework there. They are
 not part of `make test`.
@@ -15,11 +15,15 @@ ENVIRONMENTS = CACHE / "frameworks"
 
 
 class Framework(Struct, frozen=True, kw_only=True):
-    """A framework: its packages, the module to import, and the extras of this project that its tests need."""
+    """A framework: its packages, the module to import, and the extras of this project that its tests need.
+
+    Without an adapter, it is only compared with this project.
+    """
 
     packages: tuple[str, ...]
     module: str
     extras: tuple[str, ...] = ()
+    has_adapter: bool = True
 
 
 FRAMEWORKS = {
@@ -46,5 +50,9 @@ FRAMEWORKS = {
         extras=("openai", "anthropic", "gemini", "bedrock"),
     ),
     "google_adk": Framework(packages=("google-adk",), module="google.adk", extras=("gemini", "openai", "anthropic")),
+    "llm": Framework(packages=("llm",), module="llm", extras=("openai",), has_adapter=False),
+    "mirascope": Framework(
+        packages=("mirascope[openai]",), module="mirascope.llm", extras=("openai",), has_adapter=False
+    ),
 }
 """The frameworks, by the name of their folder. The first package is the one whose release is compared."""

@@ -5,7 +5,7 @@
 For each framework:
 1. The resolver must choose the same release beside this project with all its extras as it chooses alone.
 2. The framework and this project must be importable in one environment (`.cache/frameworks/NAME`).
-3. The adapter must have no type errors against the release there.
+3. The adapter, if there is one, must have no type errors against the release there.
 4. The tests in `tests/frameworks/NAME` must pass there, if there are any. `--install` leaves 3 and 4 out.
 
 A PostgreSQL is started for the tests, unless CONTEXTC_TEST_POSTGRES is the address of one.
@@ -51,7 +51,7 @@ def check(name: str, options: Sequence[str], report: Report, *, only_install: bo
     compare_releases(framework, report)
     python = find_python(name)
     import_both(python, framework)
-    if not only_install:
+    if framework.has_adapter and not only_install:
         check_types(name, python, report)
     folder = TESTS / name
     if only_install or not any(folder.glob("test_*.py")):

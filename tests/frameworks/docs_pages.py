@@ -1,4 +1,7 @@
-"""The pages and the examples of frameworks run in the environments of these, against the fake vendors."""
+"""The pages and the examples of frameworks run in the environments of these, against the fake vendors.
+
+So do the programs of the page that shows libraries side by side.
+"""
 
 import os
 import re
@@ -8,9 +11,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.scripts import Scripted
+from tests.side_by_side import answering_model, programs
 from tests.test_docs import ROOT, matches, run_python
 
 BLOCK = re.compile(r"^```py\n(.*?)^```\n(?:```\n(.*?)^```$)?", re.M | re.S)
@@ -26,6 +32,18 @@ def run_page(framework: str) -> int:
         assert matches(output, printed), printed
         shown += bool(output)
     return shown
+
+
+def run_side_by_side(library: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Run the programs of a library, compare what they print, and return their topics."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    found = programs(library)
+    with answering_model(monkeypatch):
+        for topic, (code, output) in found.items():
+            printed = run_python(code, {"__name__": "example"})
+            assert matches(output, printed), f"{topic}: {printed}"
+    return [*found]
 
 
 @contextmanager
