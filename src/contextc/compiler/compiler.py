@@ -693,8 +693,9 @@ class ArgumentCache:
         if isinstance(instructions, Prompt):
             return instructions, lambda: instructions.turn
         key = instructions if instructions is None or isinstance(instructions, str) else None
-        if isinstance(instructions, list | tuple):
-            key = tuple([each if isinstance(each, str) else id(each) for each in instructions])
+        given: object = instructions  # or the elements of a list have an unknown type
+        if isinstance(given, list | tuple):
+            key = tuple([each if isinstance(each, str) else id(each) for each in cast(Sequence[object], given)])
         is_cached = key is not None or instructions is None
         if is_cached and (found := self._prompts.get(key)) is not None:
             return found[1], lambda: found[1].turn
