@@ -127,7 +127,16 @@ OPTION_TYPES: dict[object, str] = {
     float: "a number",
     bool | Literal["always"]: "True, False or 'always'",
 }
-TRANSPORT_FIELDS = ("extra_headers", "extra_query", "extra_body", "timeout", "api_key", "http_options")
+TRANSPORT_FIELDS = {
+    "extra_query": "Pass it to the vendor's SDK.",
+    "extra_body": "Pass its fields as settings.",
+    "timeout": "Pass it to the vendor's SDK.",
+    "api_key": "Pass it to the vendor's SDK.",
+    "http_options": "Pass it to the vendor's SDK.",
+    **dict.fromkeys(("extra_headers", "headers"), "Pass headers={…} to cc.provider or to the agent."),
+    **dict.fromkeys(("betas", "anthropic_beta", "anthropic-beta"), "Pass betas=[…] to cc.provider or to the agent."),
+}
+"""Settings that belong to a call, and where they are passed."""
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
 
@@ -289,7 +298,7 @@ def check_compile_arguments(
         if field in TRANSPORT_FIELDS:
             raise InvalidInput(
                 f"settings: {field} belongs to the call, not to the request, which is stored",
-                fix="Pass it to the vendor's SDK.",
+                fix=TRANSPORT_FIELDS[field],
             )
         if field in COMPILER_FIELDS:
             raise InvalidInput(f"settings: {field} is written by the compiler and cannot be set", fix="Remove it.")

@@ -134,6 +134,8 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     signed_lost: int = 0
     features: tuple[str, ...] = ()
     """The features of the provider that its messages use, such as `inline_tools`."""
+    betas: tuple[str, ...] = ()
+    """The beta flags that are sent with it."""
     branch: int = 0
     tip: int = 0
     time: int = 0
@@ -288,6 +290,7 @@ class Manifest:
             f"mode {record.mode}, epoch {record.epoch}{begins}"
             + (f", session {record.session}" if record.session else ""),
             *([describe_observed(record.observed)] if record.observed is not None else []),
+            *([f"beta flags: {', '.join(record.betas)}"] if record.betas else []),
             f"input {budget.input:,} tokens ({how}): system {budget.system:,}, tools {budget.tools:,}, messages "
             f"{budget.messages:,}{describe_room(budget)}; reserve {budget.reserve:,}",
             *([f"overhead {budget.overhead:,} tokens: {describe_overhead(record)}"] if budget.overhead else []),

@@ -268,6 +268,11 @@ class Compiled:
         return self.state.above + messages
 
     @property
+    def headers(self) -> dict[str, str]:
+        """The headers to send with the request, beside those of the SDK: beta flags, and those of the provider."""
+        return self.provider.headers_with(self.record.betas)
+
+    @property
     def features(self) -> frozenset[str]:
         """The features of the provider that its messages use. `provider.flags_of` returns the beta flags they need."""
         return frozenset(self.state.changes.features)
@@ -720,6 +725,7 @@ def build_account(
         shared_bytes=shared_bytes,
         signed_lost=max(0, signed),
         features=standing.changes.features,
+        betas=tuple(sorted({*ask.provider.betas, *ask.provider.flags_of(standing.changes.features)})),
         branch=sight.tip.branch,
         tip=sight.tip.seq,
     )

@@ -108,6 +108,8 @@ class ClientCache:
 
     def __init__(self, provider: Provider, store: Store, given: Endpoint | None) -> None:
         self._provider, self._store, self.given = provider, store, given
+        self.refused_betas = set[str]()
+        """Beta flags that the provider has refused. They are not sent to it again."""
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()
 
     def get(self) -> Endpoint:
@@ -151,6 +153,8 @@ class AgentOptions(TypedDict, total=False):
     lease_seconds: float
     session_gap: float
     compiler: CompilerOptions | None
+    betas: Sequence[str] | None
+    headers: Mapping[str, str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,6 +252,15 @@ class AgentConfig:
         if deps is None and self.turn_deps is None and self.deps is not None:
             deps = self.deps(conversation)
         return self if deps is None else replace(self, turn_deps=deps)
+
+    def without_refused_betas(self) -> "AgentConfig":
+        """Return the configuration without the beta flags that the provider has refused."""
+        kept = tuple([flag for flag in self.provider.betas if flag not in self.clients.refused_betas])
+        if kept == self.provider.betas:
+            return self
+        provider = replace_fields(self.provider, betas=kept)
+        options = asdict(self.compiler.options)
+        return replace(self, provider=provider, compiler=MessageCompiler(self.store, provider, **options))
 
     def with_next_model(self) -> "AgentConfig":
         """Return the configuration with the first of its fallbacks as the model, for the rest of a turn."""

@@ -102,6 +102,8 @@ class AgentExecutor(agent_config.FixedOptions):
         settings, max_output_tokens = options.get("settings"), options.get("max_output_tokens")
         agent_config.check_client(options.get("endpoint"))
         provider, endpoint = agent_config.split_model(model, options.get("endpoint"))
+        if options.get("betas") or options.get("headers"):
+            provider = provider.sending(options.get("betas"), options.get("headers"))
         compiler = MessageCompiler(store, provider, **agent_config.compiler_options(options.get("compiler")))
         listed = list_instructions(instructions)
         check_compile_arguments(

@@ -174,6 +174,7 @@ class ReplyStream:
             provider=compiled.provider,
             body=compiled.body,
             arguments=lambda: compiled.arguments,
+            headers=compiled.headers,
             conversation=compiled.channel.conversation,
             session=compiled.session_id or "",
             cursor=compiled.cursor,

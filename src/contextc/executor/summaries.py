@@ -132,7 +132,10 @@ async def summarize_with_model(endpoint: Endpoint, provider: Provider, wanted: S
     return await _repeat_request(
         endpoint,
         ProviderCall(
-            provider=provider, body=encode(body), arguments=lambda: formatter.sdk_arguments(body, provider.model_id)
+            provider=provider,
+            body=encode(body),
+            arguments=lambda: formatter.sdk_arguments(body, provider.model_id),
+            headers=provider.headers_with(provider.betas),
         ),
     )
 
@@ -141,7 +144,7 @@ async def summarize_from_cache(endpoint: Endpoint, live: Compiled) -> ModelSumma
     """Ask for a summary with the channel's own request and one message more. A call in the reply is not run: without a
     text of its own it is no summary.
     """
-    call = ProviderCall(provider=live.provider, body=live.body, arguments=lambda: live.arguments)
+    call = ProviderCall(provider=live.provider, body=live.body, arguments=lambda: live.arguments, headers=live.headers)
     return await _repeat_request(endpoint, call)
 
 

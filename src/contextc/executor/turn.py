@@ -658,7 +658,7 @@ class TurnRunner:
 
     def _use(self, config: AgentConfig) -> None:
         """Go on with this configuration: that of the agent, or of its next model."""
-        self._agent_config = config
+        config = self._agent_config = config.without_refused_betas()
         self.config = with_client_tools(config, self.turn_store.client_tools)
         self.preparer = StepPreparer(self.config, self.turn_store, self.turn_state)
 
@@ -936,15 +936,22 @@ class TurnRunner:
         return prepared
 
     async def _call_models(self, prepared: PreparedStep, index: int) -> ReceivedReply:
-        """Call the model. If it fails for good, go on with the next one: the turn, its input and its results stay."""
+        """Call the model. If it fails for good, go on with the next one: the turn, its input and its results stay.
+
+        If it refuses a beta flag, go on without that, now and in later turns.
+        """
         while True:
             try:
                 return await self._call_model(prepared, index, self.config.clients.get())
             except ProviderFailed as failure:
-                if failure.kind in LASTING_FAILURES or not self._agent_config.fallbacks:
+                refused = {
+                    flag for flag in self.config.provider.betas if failure.kind == "invalid" and flag in failure.said
+                }
+                if not refused and (failure.kind in LASTING_FAILURES or not self._agent_config.fallbacks):
                     raise
                 await run_blocking(self.turn_store.append_events, retry_event(failure, 0.0, 1))
-                self._use(self._agent_config.with_next_model())
+                self.config.clients.refused_betas |= refused
+                self._use(self._agent_config if refused else self._agent_config.with_next_model())
                 await self._use_channel()
                 prepared = await self._prepare(self.preparer.prepare_for_next_model, index)
 

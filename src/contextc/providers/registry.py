@@ -42,6 +42,7 @@ DEFAULT_FORMAT = "openai_chat"
 UNLIMITED_WINDOW = 1 << 30
 DEFAULT_MODEL = "default"
 """Model name for a provider that selects the model itself, such as a CLI agent with its own configuration."""
+HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+: [^\r\n\0]*")
 VARIABLE_NAME = re.compile(r"(?!sk_|pk_|rk_|gsk_|xai_|AIza)[A-Za-z_][A-Za-z0-9_]*")
 SPEC_HELP = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model.'
 
@@ -60,8 +61,8 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `resends_head`: system prompt and tools are sent with every request.
     - `session_field`: the request setting that names the session, if there is one. Replies return its id in it, too.
     - `speaks`: a formatter that replaces the one derived from the other fields.
-    - `betas`: the beta flags that may be used, such as "inline-tools-2026-09-15". A feature that needs another is not
-      used.
+    - `betas`: beta flags that are sent, such as "inline-tools-2026-09-15". A feature that needs another is not used.
+    - `headers`: more headers of its requests, as pairs. They are never stored or printed.
     - `client`: the module of `contextc.providers` that sends the requests.
     - `url`: the base URL. "" uses the default of the vendor's SDK.
     - `key`: the name of the environment variable that holds the API key, never the key itself. If it is "", the
@@ -85,6 +86,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     url: str = ""
     key: str = ""
     betas: tuple[str, ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
     speaks: Formatter | None = None
 
     def __post_init__(self) -> None:
@@ -134,6 +136,28 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         needed = [flags for name, flags in self._table_value("features").items() if name in features and flags]
         return tuple(sorted({next((flag for flag in flags if flag in self.betas), flags[0]) for flags in needed}))
 
+    @property
+    def beta_header(self) -> str:
+        """The header that beta flags are sent in; "" if none is known."""
+        return _tables().calls.get(self.format, {}).get("beta_header", "")
+
+    def headers_with(self, betas: Collection[str]) -> dict[str, str]:
+        """Return the headers of a request with these beta flags."""
+        return {**({self.beta_header: ",".join(betas)} if betas else {}), **dict(self.headers)}
+
+    def sending(self, betas: object = None, headers: object = None) -> "Provider":
+        """Return this provider with more beta flags and headers."""
+        more = _check_betas(betas) if betas is not None else ()
+        added = dict(self.headers) | dict(_check_headers(headers) if headers is not None else ())
+        found = replace(self, betas=tuple(dict.fromkeys((*self.betas, *more))), headers=tuple(added.items()))
+        if found.betas and not found.beta_header:
+            raise InvalidSetting(
+                f"betas: no header for beta flags of {self.name} is known", fix='Pass it: headers={"…": "…"}.'
+            )
+        if taken := next((name for name in added if name.lower() == found.beta_header.lower()), None):
+            raise InvalidSetting(f"headers: {taken} is written from betas", fix='Pass betas=["…"].')
+        return found
+
     def _is_allowed(self, flags: list[str]) -> bool:
         return not flags or not set(flags).isdisjoint(self.betas)
 
@@ -180,10 +204,12 @@ class ProviderFacts(ModelFacts, total=False):
     url: str
     key: str
     betas: tuple[str, ...] | list[str]
+    headers: Mapping[str, str]
 
 
 FLAG_FIELDS = tuple(field.name for field in fields(Provider) if field.type is bool)
 TEXT_FIELDS = ("client", "url", "key", "session_field")
+CALL_FIELDS = ("betas", "headers")
 CONFIG_KEYS: dict[str, type] = {
     **dict.fromkeys((*TEXT_FIELDS, "format", "model"), str),
     **dict.fromkeys(("window", "output"), int),
@@ -222,11 +248,12 @@ def provider(
         raise InvalidSetting('provider: expected "provider:model"', got=spec, fix=SPEC_HELP)
     model_facts: JSONObject = {"window": window, "output": output}
     own: JSONObject = {}
+    sent: dict[str, object] = {}
     for fact, value in facts.items():
         if (fact in FLAG_FIELDS and isinstance(value, bool)) or (fact in TEXT_FIELDS and isinstance(value, str)):
             own[fact] = value
-        elif fact == "betas":
-            own[fact] = _check_betas(value)
+        elif fact in CALL_FIELDS:
+            sent[fact] = value
         elif fact in MODEL_FACTS:
             model_facts[fact] = value
         else:
@@ -258,6 +285,8 @@ def provider(
         name=name, model=served, format=format_name, model_id=model_id, client=client_of_format(format_name)
     )
     found = replace(plain, **known | own)
+    if sent or found.betas:
+        found = found.sending(**sent)
     if own.get("session_field") and not found.session_resumption:
         raise InvalidSetting(
             "session_field: only providers with sessions have one", fix="Pass session_resumption=True."
@@ -426,7 +455,7 @@ def _apply_config(
         if fact in written and not (elsewhere and fact in ("url", "key")):
             own.setdefault(fact, written[fact])
     if "betas" in written:
-        own.setdefault("betas", _check_betas(written["betas"]))
+        own["betas"] = _check_betas(written["betas"])
     for fact in ("window", "output"):
         if fact in written and model_facts[fact] is None and fact not in find_configured_facts(model_id):
             model_facts[fact] = written[fact]
@@ -499,12 +528,22 @@ def _check_betas(value: object) -> tuple[str, ...]:
     return cast(tuple[str, ...], flags)
 
 
+def _check_headers(value: object) -> tuple[tuple[str, str], ...]:
+    pairs = cast(Mapping[object, object], value).items() if isinstance(value, Mapping) else [(value, value)]
+    for name, text in pairs:
+        if not isinstance(name, str) or not isinstance(text, str) or not HEADER.fullmatch(f"{name}: {text}"):
+            raise InvalidSetting(
+                "headers must be a dict of names and texts of one line", fix='Pass {"x-team": "search"}.'
+            )
+    return cast(tuple[tuple[str, str], ...], tuple(pairs))
+
+
 def _unknown_field(fact: str, value: object) -> InvalidSetting:
     if fact in FLAG_FIELDS:
         return InvalidSetting(f"{fact}: must be True or False", got=value)
     if fact in TEXT_FIELDS:
         return InvalidSetting(f"{fact}: must be a string, got {type(value).__name__}.")
-    names = ", ".join(("format", *TEXT_FIELDS, "betas", *FLAG_FIELDS, *MODEL_FACTS))
+    names = ", ".join(("format", *TEXT_FIELDS, *CALL_FIELDS, *FLAG_FIELDS, *MODEL_FACTS))
     return InvalidSetting(f"{fact}: unknown field of a provider or a model", fix=f"Expected one of: {names}.")
 
 

@@ -7,7 +7,7 @@ asks for its URL. If no URL is called, because a program or a recording answers,
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 from urllib.parse import quote
 
@@ -30,8 +30,16 @@ WIDTH = 100
 INDENT = "    "
 
 
-def as_curl(provider: Provider, formatter: Formatter, body: bytes, *, session: str = "", directory: str = "") -> str:
-    """Return a shell command that sends these bytes. `session` and `directory` apply to CLI agents only."""
+def as_curl(
+    provider: Provider,
+    formatter: Formatter,
+    body: bytes,
+    *,
+    session: str = "",
+    directory: str = "",
+    betas: Sequence[str] = (),
+) -> str:
+    """Return a shell command that sends these bytes, with beta flags. `session` and `directory` apply to CLI agents."""
     table = snippet_tables().get(formatter.name)
     if table is None or not _is_called(provider, formatter):
         return _comment(_explanation(provider, formatter)) + _resume_command(provider, session, directory)
@@ -41,6 +49,7 @@ def as_curl(provider: Provider, formatter: Formatter, body: bytes, *, session: s
     headers |= {
         name: value.format(key=f"${key}") for name, value in table["headers"].items() if key or "{key}" not in value
     }
+    headers |= provider.headers_with(betas)
     url = f"$SERVED_URL{_url_path(table)}" if served else _address(provider, table)
     path = table["path"].format(model=quote(provider.model_id, safe=""))
     lines = [f"printf %s {shlex.quote(body.decode())} | curl {_quoted(url + path)}"]
@@ -51,8 +60,16 @@ def as_curl(provider: Provider, formatter: Formatter, body: bytes, *, session: s
     return unknown + " \\\n".join([*lines, "  --data-binary @-"]) + "\n"
 
 
-def as_python(provider: Provider, formatter: Formatter, body: bytes, *, session: str = "", directory: str = "") -> str:
-    """Return a Python program that sends an equal request."""
+def as_python(
+    provider: Provider,
+    formatter: Formatter,
+    body: bytes,
+    *,
+    session: str = "",
+    directory: str = "",
+    betas: Sequence[str] = (),
+) -> str:
+    """Return a Python program that sends an equal request, with beta flags."""
     table, request = snippet_tables().get(formatter.name), cast(JSONObject, decode(body))
     if table is None or not _is_called(provider, formatter):
         command = _resume_command(provider, session, directory).strip()
@@ -76,6 +93,7 @@ def as_python(provider: Provider, formatter: Formatter, body: bytes, *, session:
     source = "\n".join([*imports, *([] if served else [""]), f"client = {table['client']}({', '.join(options)})"])
     needs = "import os\n\n" if "os.environ" in source else ""
     extra = f", {table['unknown']}={python_literal(unknown)}" if unknown else ""
+    extra += f", extra_headers={python_literal(provider.headers_with(betas))}" if betas else ""
     printed = "for event in answer:\n    print(event)\n" if request.get("stream") is True else "print(answer)\n"
     remark = _comment(
         [_local_server_text(provider)] if served else [_unknown_url_text(provider)] if url == UNKNOWN_URL else []

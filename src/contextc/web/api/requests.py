@@ -284,7 +284,8 @@ def _snippet(app: AppState, channel: Channel, number: int, body: bytes, shape: s
     provider = load_channel_provider(app.store, channel)
     _, record = app.store.read(lambda tx: find_request(tx, channel, number))
     make = as_curl if shape == "curl" else as_python
-    return make(provider, provider.formatter, body, session=record.gave or record.session, directory=channel.directory)
+    session = record.gave or record.session
+    return make(provider, provider.formatter, body, session=session, directory=channel.directory, betas=record.betas)
 
 
 @endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/diff", tag="requests")

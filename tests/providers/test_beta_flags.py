@@ -1,0 +1,144 @@
+"""Beta flags and other headers of requests: sent where they are allowed, named in manifests, never stored by value."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+
+import contextc as cc
+from contextc._json import JSONObject
+from contextc.errors import InvalidInput, InvalidSetting
+from contextc.events import RetryScheduled
+from contextc.providers.client import ProviderCall
+from contextc.providers.snippets import as_curl, as_python
+from tests.executor.scripted_provider import SONNET, Line, Scripted, fails, run_turn, says
+from tests.fake_vendors import KEY, FakeVendors, Reply
+from tests.fake_vendors import Scripted as Replies
+
+INLINE, EFFORT = "inline-tools-2026-09-15", "mid-conversation-output-config-2026-07-01"
+SECRET = "Bearer sk-ant-REDACTED"
+OPUS = "anthropic:claude-opus-5-5"
+
+
+class Listening(Scripted):
+    """A client that keeps the headers of its calls."""
+
+    def __init__(self, *script: Line) -> None:
+        super().__init__(*script)
+        self.headers: list[dict[str, str]] = []
+
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        self.headers.append(dict(call.headers))
+        async for event in super().stream(call):
+            yield event
+
+
+def test_flags_and_headers_reach_the_vendor_and_the_manifest_names_the_flags(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The vendor's own SDK sends them. Values of headers are neither stored nor logged nor printed."""
+    monkeypatch.setenv("TEST_KEY", KEY)
+    caplog.set_level(logging.DEBUG, logger="contextc")
+    file = tmp_path / "chat.db"
+    with FakeVendors(Replies([Reply(text="Hello.")])) as standin, cc.open_store(file) as store:
+        provider = cc.provider(OPUS, url=standin.url("anthropic"), key="TEST_KEY", betas=[INLINE])
+        agent = cc.Agent(provider, store=store, betas=[EFFORT], headers={"x-team": SECRET})
+        result = agent.run_sync("Hi!", conversation="demo")
+        (record,) = standin.records
+        assert record.headers["anthropic-beta"] == f"{INLINE},{EFFORT}"
+        assert record.headers["x-team"] == SECRET
+        assert result.manifest.record.betas == (INLINE, EFFORT)
+        assert f"beta flags: {INLINE}, {EFFORT}" in str(result.manifest)
+        assert SECRET not in repr(agent) + repr(agent.executor.provider) + caplog.text
+    assert SECRET.encode() not in b"".join([each.read_bytes() for each in tmp_path.iterdir()])
+
+
+def test_a_request_for_a_client_of_ones_own_says_its_headers() -> None:
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("hi"))
+    compiled = cc.MessageCompiler(store, cc.provider(OPUS, betas=[INLINE], headers={"x-team": "search"})).compile(
+        "demo"
+    )
+    assert compiled.headers == {"anthropic-beta": INLINE, "x-team": "search"}
+    assert cc.MessageCompiler(store, OPUS).compile("demo").headers == {}
+    body, provider = compiled.body, cc.provider(OPUS)
+    assert f"-H 'anthropic-beta: {INLINE}'" in as_curl(provider, provider.formatter, body, betas=(INLINE,)).replace(
+        '"', "'"
+    )
+    python = as_python(provider, provider.formatter, body, betas=(INLINE,))
+    assert "extra_headers=" in python
+    assert INLINE in python
+    assert "extra_headers" not in as_python(provider, provider.formatter, body)
+
+
+@pytest.mark.parametrize("name", ["betas", "anthropic_beta", "extra_headers"])
+def test_a_setting_that_belongs_into_a_header_is_refused_in_the_body(name: str) -> None:
+    """Vendors ignore or refuse it there."""
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("hi"))
+    compiler = cc.MessageCompiler(store, OPUS)
+    with pytest.raises(
+        InvalidInput, match=rf"{name} belongs to the call.* Pass (betas=\[…\]|headers=\{{…\}}) to cc.provi"
+    ):
+        compiler.compile("demo", settings={name: ["x"]})
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"betas": "inline"}, "betas: must be a list of flags"),
+        ({"headers": {"x team": "a"}}, "headers must be a dict of names and texts of one line"),
+        ({"headers": {"x-team": "a\r\nx-other: b"}}, "headers must be a dict of names and texts of one line"),
+        ({"headers": ["x-team"]}, "headers must be a dict of names and texts of one line"),
+        ({"headers": {"Anthropic-Beta": "a"}}, "Anthropic-Beta is written from betas"),
+    ],
+    ids=str,
+)
+def test_flags_and_headers_that_cannot_work_are_refused(given: dict[str, object], said: str) -> None:
+    """At the start, with values kept out of the error."""
+    for make in (lambda: cc.provider(OPUS, **given), lambda: cc.Agent(OPUS, **given)):  # pyright: ignore[reportArgumentType]
+        with pytest.raises(InvalidSetting, match=said):
+            make()
+    with pytest.raises(InvalidSetting, match="betas: no header for beta flags of ollama is known"):
+        cc.provider("ollama:llama3.2", betas=["x"])
+
+
+def test_a_flag_that_the_vendor_refuses_is_not_sent_again() -> None:
+    """The turn goes on without it, with an event, and later turns do not ask again."""
+    refusal = fails("invalid", f"Unexpected value(s) `{INLINE}` for the `anthropic-beta` header")
+    line = Listening(says("one"), refusal, says("two"), says("three"))
+    store = cc.open_store("memory:")
+    executor = cc.AgentExecutor(store, SONNET, endpoint=line, betas=[INLINE, EFFORT], triggers=())
+    run_turn(executor, "first")
+    events = run_turn(executor, "second")
+    run_turn(executor, "third")
+    sent = [each.get("anthropic-beta") for each in line.headers]
+    assert sent == [f"{INLINE},{EFFORT}", f"{INLINE},{EFFORT}", EFFORT, EFFORT]
+    (retry,) = [event for event in events if isinstance(event, RetryScheduled)]
+    assert INLINE in retry.error
+    assert [message.text for message in store.load("demo")] == ["first", "one", "second", "two", "third", "three"]
+    assert executor.explain("demo").record.betas == (EFFORT,)
+
+
+def test_another_refusal_ends_the_turn_as_before() -> None:
+    line = Listening(fails("invalid", "messages: must not be empty"))
+    executor = cc.AgentExecutor(cc.open_store("memory:"), SONNET, endpoint=line, betas=[INLINE], triggers=())
+    with pytest.raises(cc.errors.ProviderFailed, match="must not be empty"):
+        run_turn(executor, "first")
+    assert len(line.headers) == 1
+
+
+def test_a_request_for_a_summary_has_the_flags_of_its_conversation() -> None:
+    """Otherwise it would be another prefix, and a block that needs a flag would be refused."""
+    line, store = Listening(says("Hello."), *[says("They talked.")] * 3), cc.open_store("memory:")
+    for number in range(10):
+        store.append("demo", cc.user(f"question {number} " + "word " * 200))
+        store.append("demo", cc.assistant(f"answer {number} " + "word " * 200))
+    small = cc.provider(SONNET, window=16_000, output=2_000)
+    executor = cc.AgentExecutor(store, small, endpoint=line, betas=[INLINE], triggers=())
+    run_turn(executor, "first")
+    assert asyncio.run(executor.compact("demo")) is not None
+    assert len(line.headers) >= 2
+    assert {each["anthropic-beta"] for each in line.headers} == {INLINE}
