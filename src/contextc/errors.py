@@ -421,7 +421,7 @@ DEFAULT_FIXES: dict[str, str] = {
     "rate": "Too many requests in a short time. Wait, then retry.",
     "auth": "Check the key, and its access to this model.",
     "quota": "The account has no credit left. Add credit, or use another account.",
-    "context": "The request is too long for the model. Recompile it with a smaller budget.",
+    "context": "The request is too long for the model. Compile it again with a smaller max_input_tokens.",
     "session": "The session no longer exists. Call `SessionManager.invalidate()`, then recompile.",
     "invalid": "The provider rejects this request. Check it with `contextc.lint()`.",
     "abort": "The call was aborted.",

@@ -261,12 +261,19 @@ def _prefixes_hold(room: Room, agent: cc.AgentExecutor) -> bool:
     return all(later[: len(earlier)] == earlier for earlier, later in pairwise(plain))
 
 
-def test_openrouter_identifies_a_conversation_by_a_header_that_does_not_contain_its_name(store: cc.Store) -> None:
+@pytest.mark.parametrize(
+    ("gateway", "model", "header"),
+    [("openrouter", CLAUDE, "x-session-id"), ("xai", "grok-4", "x-grok-conv-id")],
+    ids=["openrouter", "xai"],
+)
+def test_a_conversation_is_identified_by_a_header_that_does_not_contain_its_name(
+    store: cc.Store, gateway: str, model: str, header: str
+) -> None:
     """Guarantees 9.2, 13.3: the same in all its requests, so that one machine gets them; other calls have none."""
     long, short = "Café with Ada " * 30, "Ada"
 
     async def talk(room: Room) -> None:
-        async with room.agent() as router, room.agent(gateway="vercel") as other:
+        async with room.agent(model, gateway) as router, room.agent(gateway="vercel") as other:
             for name in (long, short, long):
                 await played(router, name, "a ball")
             await played(other, short, "a ball")
@@ -277,7 +284,7 @@ def test_openrouter_identifies_a_conversation_by_a_header_that_does_not_contain_
     with FakeVendors(looks) as standin:
         asyncio.run(talk(Room(standin, store)))
         assert refused(standin) == []
-        found = [record.headers.get("x-session-id") for record in standin.records]
+        found = [record.headers.get(header) for record in standin.records]
     first, second = found[0], found[2]
     assert found == [first, first, second, second, first, first, None, None, None]
     assert first
