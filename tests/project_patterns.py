@@ -17,6 +17,7 @@ import contextc
 from contextc.analysis import cache_model
 from contextc.errors import InvalidSetting
 from contextc.formats.bedrock.schema import Schema
+from contextc.models import billing_table
 from contextc.observation import client_ids, exchange_redaction
 from contextc.providers import ollama, registry, structured_output
 from contextc.providers.error_mapping import ErrorTable
@@ -248,6 +249,10 @@ BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
     "contextc._credential_mask:compile_pattern": (
         lambda: _inside(exchange_redaction.compile_patterns(True), set()),
         "search",
+    ),
+    "contextc.models.billing_table:find_name_factor": (
+        lambda: _texts([each.pattern for each in billing_table.load_table().name]),
+        "match",
     ),
     "contextc.providers.error_mapping:failure_kind": (_error_tables, "search"),
     "contextc.providers.ollama:_helped": (lambda: _texts([each for each, _ in ollama.FIXES], re.I), "search"),

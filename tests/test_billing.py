@@ -367,7 +367,7 @@ def test_a_request_that_the_provider_compacted_is_no_sample_of_a_count() -> None
             store.append("c", cc.user("A long question about many words. " * 400))
             compiled = compiler.compile("c")
             compiler.commit(compiled, anthropic(input_tokens=1_400, **more))
-            factors.append(compiler.loader.factor)
+            factors.append(compiler.factor)
             (request,) = load_timeline(store, "c")
             assert request.record.is_input_measured == (not more)
     assert factors[0] < 1

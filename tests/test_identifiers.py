@@ -53,6 +53,7 @@ OTHER_THINGS = {
 FOREIGN = {*WORD.findall("""
     configurable_fields create_agent with_fallbacks with_retry with_structured_output
     AdvancedSQLiteSession AnthropicPromptCachingMiddleware CLAUDE_CODE_RESUME_PROMPT CacheConfig City
+    Agnet conversaton hihg nmae run_snyc Toolbox
     ContextCacheConfig ContextEditingMiddleware ContextFilterPlugin DeltaChannel HttpAgent HttpOnly
     MultiModalContent OpenAIResponsesCompactionSession ProcessHistory RetryInfo RunAgentInput SQLAlchemySession
     SQLiteSession SSE StreamingMode SummarizationMiddleware SummarizingConversationManager TE TieredCompaction
@@ -65,7 +66,7 @@ FOREIGN = {*WORD.findall("""
     static_instruction streamText stream_async synchronous_standby_names thinking_blocks trim_messages useChat utils
     validateUIMessages
 """)}  # fmt: skip
-"""Names of vendors, frameworks and databases, and of things in examples."""
+"""Names of vendors, frameworks and databases, of things in examples, and misspelled ones that checkers refuse."""
 
 
 class Prose(NamedTuple):

@@ -329,7 +329,7 @@ def test_explain_shows_a_request_that_was_committed(run: Run, address: str) -> N
         "demo: request 1 for assistant on anthropic:claude-opus-5-5",
         "mode full, epoch 1 (a new epoch: first request)",
     ]
-    assert lines(shown.stdout)[-1] == "+ 1 user 13 Help me build a feature"
+    assert lines(shown.stdout)[-1] == "+ 1 user 17 Help me build a feature"
     last = json.loads(run("explain", "demo", "--json", "--store", address).stdout)
     assert (last["request"], [line["seq"] for line in last["lines"]]) == (2, [1, 2, 3])
     assert last["usage"] == {"input": 850, "output": 12, "cache_read": 800}

@@ -21,6 +21,8 @@ MODELS: Mapping[str, str] = {
     "bedrock": "bedrock:us.anthropic.claude-opus-5-5",
 }
 BETAS = ("inline-tools-2026-09-15", "mid-conversation-output-config-2026-07-01")
+FLAGS: Mapping[str, dict[str, object]] = {"anthropic": {"betas": BETAS}, "openai_responses": {}, "bedrock": {}}
+"""What the provider of a format is allowed. Only Anthropic needs flags."""
 STEPS = 30
 ADDED_AT = (2, 4, 6, 9, 11, 14, 16, 19, 22, 26)
 REMOVED_AT = (8, 17, 24)
@@ -53,7 +55,7 @@ class ChangingTools:
 
     def __init__(self, format: str, *, appends: bool = True, removed_tools: str | None = None) -> None:
         self.format, self.store = format, cc.open_store("memory:")
-        facts: dict[str, object] = {"betas": BETAS} if appends else {"features": ()}
+        facts: dict[str, object] = FLAGS[format] if appends else {"features": ()}
         self.provider = cc.provider(MODELS[format], **facts)  # pyright: ignore[reportArgumentType]
         self.options = {} if removed_tools is None else {"removed_tools": removed_tools}
         self.compiler = self.new_compiler()

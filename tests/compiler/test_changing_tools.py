@@ -14,7 +14,7 @@ from contextc.compiler.ledger import get_channel_cache
 from contextc.errors import InvalidSetting
 from contextc.inspection.preview import load_last_head
 from contextc.linting import convert, lint
-from tests.compiler.changing_tools import BETAS, MODELS, STEPS, ChangingTools, available, tool
+from tests.compiler.changing_tools import BETAS, FLAGS, MODELS, STEPS, ChangingTools, available, tool
 
 TOOL_CHANGES, INLINE_TOOLS = "mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15"
 
@@ -290,7 +290,7 @@ def test_random_changes_are_accepted(format: str, seed: int) -> None:
     """Tools and effort change, tools return, the conversation is cut, rewound and forked, processes come and go."""
     chance = random.Random(seed)
     talk = ChangingTools(format, removed_tools=chance.choice(("drop", "keep")))
-    talk.provider = cc.provider(MODELS[format], betas=BETAS, window=chance.choice((14_000, 60_000)), output=2_000)
+    talk.provider = cc.provider(MODELS[format], **FLAGS[format], window=chance.choice((14_000, 60_000)), output=2_000)
     talk.compiler = talk.new_compiler()
     pool = [tool(f"source_{number}", note) for number in range(6) for note in ("", "Newer.")]
     setting = {"anthropic": "output_config", "openai_responses": "reasoning"}.get(format, "")

@@ -8,7 +8,7 @@ from msgspec.structs import fields as struct_fields
 from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.executor.agent_config import AgentConfig
 from contextc.models.model_info import FACT_NAMES, ModelFacts
-from contextc.providers.registry import FLAG_FIELDS, TEXT_FIELDS, ProviderFacts
+from contextc.providers.registry import CALL_FIELDS, FLAG_FIELDS, TEXT_FIELDS, ProviderFacts
 
 
 def test_compiler_options_can_all_be_passed_by_name() -> None:
@@ -18,7 +18,10 @@ def test_compiler_options_can_all_be_passed_by_name() -> None:
 def test_facts_about_models_and_providers_can_all_be_passed_by_name() -> None:
     explicit = {"vendor", "window", "output"}
     assert {*ModelFacts.__annotations__} == {*FACT_NAMES} - explicit
-    assert {*ProviderFacts.__annotations__} == {*FACT_NAMES, *FLAG_FIELDS, *TEXT_FIELDS, "betas"} - {"window", "output"}
+    assert {*ProviderFacts.__annotations__} == {*FACT_NAMES, *FLAG_FIELDS, *TEXT_FIELDS, *CALL_FIELDS} - {
+        "window",
+        "output",
+    }
 
 
 def test_the_configuration_of_an_agent_is_immutable() -> None:

@@ -27,6 +27,7 @@ from contextc.linting import Violation, lint
 from contextc.providers.availability import key_variables, known_cli_agents
 from contextc.providers.registry import provider, provider_names
 from contextc.store import Conversation, Recovered, Store, open_for_inspection
+from contextc.store.store import engine_of
 
 # ── configuration ─────────────────────────────────────────────────────────────────────────────────────────────────────
 # Configuration tables of `contextc doctor`: settings, providers, keys, programs. Keys are never printed.
@@ -304,7 +305,7 @@ def _scan(store: Store, settings: Settings, conversation: str | None) -> DoctorR
 
 def _check_permissions(store: Store) -> list[Finding]:
     """Return a finding for a SQLite file that other users can read, as after a copy."""
-    path = str(getattr(store, "path", ""))
+    path = str(getattr(engine_of(store), "path", ""))
     mode = os.stat(path).st_mode & 0o777 if os.name == "posix" and os.path.isfile(path) else 0
     if not mode & 0o077:
         return []
