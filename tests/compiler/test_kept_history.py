@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.compiler.draft import CompilerOptionArguments
 from tests.compiler.sized_conversations import LOOK, append_and_commit, compiler_for, filler_text, texts
 
@@ -80,6 +81,95 @@ def test_what_is_left_of_steps_is_valid_in_every_format(provider: str) -> None:
     compiled = worked(compiler, 60)
     assert any(item.calls == "none" for item in compiled.draft.kept or ()) or compiled.snapshot.state.cut
     assert not cc.lint(compiled.params, format=given.formatter.name)
+
+
+LONG = "The valve was replaced. " * 500
+
+
+def google_step(number: int) -> list[JSONObject]:
+    """A result as Google's ADK has it."""
+    named = {"name": "look", "id": f"call{number}"}
+    return [
+        {"role": "model", "parts": [{"functionCall": {**named, "args": {}}}]},
+        {"role": "user", "parts": [{"functionResponse": {**named, "response": {"result": LONG}}}]},
+    ]
+
+
+def bedrock_step(number: int) -> list[JSONObject]:
+    """A result as JSON."""
+    result = {"toolUseId": f"call{number}", "content": [{"json": {"text": LONG}}], "status": "success"}
+    return [
+        {"role": "assistant", "content": [{"toolUse": {"toolUseId": f"call{number}", "name": "look", "input": {}}}]},
+        {"role": "user", "content": [{"toolResult": result}]},
+    ]
+
+
+def anthropic_step(number: int) -> list[JSONObject]:
+    """A result with a block that has no counterpart here."""
+    found = {"type": "search_result", "source": "s", "title": "t", "content": [{"type": "text", "text": LONG}]}
+    return [
+        {"role": "assistant", "content": [{"type": "tool_use", "id": f"call{number}", "name": "look", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"call{number}", "content": [found]}]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("model", "make_step"),
+    [
+        ("gemini:gemini-2.5-pro", google_step),
+        ("bedrock:us.anthropic.claude-opus-5-5", bedrock_step),
+        ("anthropic:claude-opus-5-5", anthropic_step),
+    ],
+)
+def test_a_shortened_result_is_not_restored_from_fields_of_its_provider(
+    model: str, make_step: Callable[[int], list[JSONObject]]
+) -> None:
+    """Guarantee 7.2: what is kept for the provider had the whole result, which was sent instead of the short one."""
+    given = cc.provider(model, window=16_000, output=500)
+    formatter = given.formatter
+    steps = [message for number in range(12) for message in make_step(number)]
+    messages = formatter.decode_request({formatter.messages_key: steps}).messages
+    compiler = cc.MessageCompiler(cc.open_store("memory:"), given)
+    compiler.store.extend("c", [cc.user("Look."), *messages, cc.user("And now?")])
+    compiled = compiler.compile("c")
+    shown = [result.text for message in compiled.messages for result in message.tool_results]
+    assert any("was left out to save room" in text or text.startswith("[r") for text in shown)
+    assert compiled.body.count(LONG.encode()) < 5
+
+
+def test_a_reply_that_lost_its_reasoning_has_no_ids_of_items() -> None:
+    """OpenAI refuses items with ids whose reasoning is missing: "provided without its required 'reasoning' item"."""
+    given = cc.provider("openai:gpt-5", window=6_000, output=500)
+    compiler = cc.MessageCompiler(cc.open_store("memory:"), given)
+    compiler.store.append("c", cc.user(RULE))
+    for number in range(60):
+        compiled = compiler.compile("c", tools=[LOOK])
+        compiler.begin(compiled)
+        output: list[JSONObject] = [
+            {"type": "reasoning", "id": f"rs_{number}", "summary": [], "encrypted_content": "gAAAAABo" + "x" * 40},
+            {
+                "type": "message",
+                "id": f"msg_{number}",
+                "role": "assistant",
+                "status": "completed",
+                "content": [{"type": "output_text", "text": f"Finding {number}.", "annotations": []}],
+            },
+            {
+                "type": "function_call",
+                "id": f"fc_{number}",
+                "call_id": f"call{number}",
+                "name": "look",
+                "arguments": '{"at": "place"}',
+            },
+        ]
+        compiler.commit(compiled, given.formatter.decode_reply({"status": "completed", "output": output}))
+        compiler.store.append("c", cc.tool_result(f"call{number}", "look", filler_text(200)))
+    last = compiler.compile("c", tools=[LOOK])
+    items = last.params["input"]
+    named = {item["id"].partition("_")[2] for item in items if item.get("type") == "reasoning"}
+    assert named
+    assert "Finding 0." in "".join([message.text for message in last.messages])
+    assert {item["id"].partition("_")[2] for item in items if "id" in item} == named
 
 
 # ── people's words ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -341,6 +341,8 @@ def _check_once(items: Sequence[Item]) -> None:
 
 
 REMOVED_TEXT = "[This message was removed.]"
+RESULT_CONTENT_FIELDS = ("content", "output", "response")
+"""The fields of a result that have its content, in any format."""
 
 
 def render_item(item: Item, message: Message | None, *, fetchable: bool = True) -> Message:
@@ -363,8 +365,9 @@ def render_item(item: Item, message: Message | None, *, fetchable: bool = True) 
         parts = tuple([part for part in parts if type(part) is Text or type(part) is Media])
     if item.calls:
         parts = _reduce_calls(parts, item, message.seq)
-    if item.inline or item.bare:
-        message = apply_policy_to_message(replace(message, parts=parts), "inline" if item.inline else "drop")
+    if item.inline or item.bare or item.calls == "none":
+        policy: ReasoningPolicy = "inline" if item.inline and item.calls != "none" else "drop"
+        message = apply_policy_to_message(replace(message, parts=parts), policy)
         parts = message.parts
     if (item.decayed or item.limit) and not item.calls:
         results = 0
@@ -395,14 +398,14 @@ def render_item(item: Item, message: Message | None, *, fetchable: bool = True) 
 def _reduce_calls(parts: tuple[AnyPart, ...], item: Item, seq: int) -> tuple[AnyPart, ...]:
     """Return the parts with calls without their arguments, and results as their ids; or without calls."""
     if item.calls == "none":
-        return tuple([part for part in parts if type(part) not in (ToolCall, Reasoning)])
+        return tuple([part for part in parts if type(part) is not ToolCall])
     shorter, results = list[AnyPart](), 0
     for part in parts:
         if type(part) is ToolCall and not part.extra:  # a provider may have signed it
             part = replace(part, arguments={}, raw=None, malformed=False)
         elif type(part) is ToolResult:
             results += 1
-            part = replace(part, content=f"[{result_id(seq, results)}]")
+            part = _with_content(part, f"[{result_id(seq, results)}]")
         shorter.append(part)
     return tuple(shorter)
 
@@ -467,13 +470,27 @@ def _shorten_result(result: ToolResult, item: Item, name: str, fetchable: bool) 
         line = (
             f"[The result of {result.name}, {len(text):,} characters{_media(result)}, was left out to save room.{how}]"
         )
-        return result if type(result.content) is str and len(text) <= len(line) else replace(result, content=line)
+        return result if type(result.content) is str and len(text) <= len(line) else _with_content(result, line)
     if len(text) <= item.limit:
         return result
     short = shorten_text(text, item.limit, name if fetchable else "")
     if type(result.content) is str:
-        return replace(result, content=short)
-    return replace(result, content=(Text(short), *(part for part in result.content if type(part) is Media)))
+        return _with_content(result, short)
+    return _with_content(result, (Text(short), *(part for part in result.content if type(part) is Media)))
+
+
+def _with_content(result: ToolResult, content: str | tuple[Text | Media, ...]) -> ToolResult:
+    """Return a result with other content, without the provider's own form of the content that it had."""
+    extra = {provider: _without_result_content(own) for provider, own in (result.extra or {}).items()}
+    return replace(result, content=content, extra={name: own for name, own in extra.items() if own} or None)
+
+
+def _without_result_content(fields: JSONObject) -> JSONObject:
+    return {
+        name: _without_result_content(cast(JSONObject, value)) if isinstance(value, dict) else value
+        for name, value in fields.items()
+        if name not in RESULT_CONTENT_FIELDS
+    }
 
 
 def shorten_text(text: str, limit: int, name: str) -> str:
