@@ -173,7 +173,7 @@ class ModelCall:
             output=requests.output or self._output,
         )
         if not self._prepared.is_unchanged:
-            self.messages = [*_sent_messages(self._prepared, self.messages)]
+            self.messages = self._prepared.apply(self.messages, _build, _change)
 
     def _end(self, error: BaseException | None) -> None:
         preparer, prepared = self._preparer, self._prepared
@@ -251,17 +251,6 @@ def _as_data(message: BaseMessage) -> JSONObject:
     return as_json(data)
 
 
-def _sent_messages(prepared: PreparedRequest, own: Sequence[BaseMessage]) -> Iterator[BaseMessage]:
-    """Return the messages that are sent: LangChain's own, and new ones for what was changed or inserted."""
-    for indexes, message in prepared.messages:
-        if message is None:
-            yield from [own[index] for index in indexes]
-        elif len(indexes) == 1:
-            yield _change(own[indexes[0]], message)
-        else:
-            yield from _build(message)
-
-
 def _change(original: BaseMessage, message: Message) -> BaseMessage:
     """Return a copy of a message with the content that contextc changed: fewer or shorter calls and results."""
     if isinstance(original, AIMessage):
@@ -275,21 +264,25 @@ def _change(original: BaseMessage, message: Message) -> BaseMessage:
 
 def _change_reply(original: AIMessage, message: Message) -> AIMessage:
     """Return a copy of a reply without reasoning, and with the calls that are left. Models add these to the content."""
-    calls = {call.id: call for call in message.tool_calls}
+    malformed = {call.id for call in message.tool_calls if call.malformed}  # one that was shortened is so no longer
     content = original.content
     changes = {
         "content": content if isinstance(content, str) else _without_reasoning_and_calls(content),
-        "tool_calls": [
-            ToolCallDict(name=call.name, args=dict(call.arguments), id=call.id, type="tool_call")
-            for call in calls.values()
-            if not call.malformed
-        ],
-        "invalid_tool_calls": [each for each in original.invalid_tool_calls if each["id"] in calls],
+        "tool_calls": _calls(message),
+        "invalid_tool_calls": [each for each in original.invalid_tool_calls if each["id"] in malformed],
         "additional_kwargs": {
             name: each for name, each in original.additional_kwargs.items() if name not in CHANGED_FIELDS
         },
     }
     return original.model_copy(update=changes)
+
+
+def _calls(message: Message) -> list[ToolCallDict]:
+    return [
+        ToolCallDict(name=call.name, args=dict(call.arguments), id=call.id, type="tool_call")
+        for call in message.tool_calls
+        if not call.malformed
+    ]
 
 
 def _content(parts: Sequence[object], original: str | list[Any]) -> str | list[Any]:
@@ -325,6 +318,6 @@ def _build(message: Message) -> Iterator[BaseMessage]:
         status = "error" if result.is_error else "success"
         yield ToolMessage(result.text, tool_call_id=result.call_id, name=result.name, status=status)
     if message.role == "assistant":
-        yield AIMessage(message.text)
+        yield AIMessage(message.text, tool_calls=_calls(message))
     elif message.role != "tool":
         yield HumanMessage(message.text)  # not every provider has a place for system messages here

@@ -15,8 +15,8 @@ more for each of the framework's objects, and calls a `RequestPreparer`:
   framework sends its own objects, which are at `indexes` of the list. An entry with a `message` replaces the objects at
   `indexes` (a shortened result), or is inserted (no indexes: a line on what was left out, a result for a call that has
   none). What no entry names was left out. Calls and their results are always together.
-- `apply(objects, build)` returns the list for the framework: `objects` has one object for each message that was given,
-  `build` converts one of our messages.
+- `apply(objects, build, change)` returns the list for the framework: `objects` has one object for each message that was
+  given, `build` converts one of our messages, `change` copies an object with what is left of its message.
 - `commit` stores the reply with the request and its usage: manifest, ledger, findings and costs then include it.
   Without `commit`, the next `prepare` or `record` finds the reply in the list and commits it; its `usage` counts.
 - `record(messages)` only records. `load()` returns the recorded messages of the current branch.
@@ -43,7 +43,7 @@ from contextc.compiler.draft import CompilerOptionArguments, list_blob_names
 from contextc.compiler.past_requests import SentMessage, list_sent_messages
 from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt, UnknownModel
 from contextc.formats import formatter
-from contextc.messages import Message, Usage
+from contextc.messages import Message, Usage, user
 from contextc.providers import Provider, provider, provider_names
 from contextc.store import Store, message_log
 from contextc.store.branches import list_other_branches, place_entries
@@ -74,6 +74,7 @@ the provider's cache, so agents of frameworks are cut further and less often."""
 MAX_IDLE_PREPARERS = 64
 """The number of conversations that a pool keeps in memory between two requests."""
 NO_REPLY = "no reply was reported"
+QUESTION = user("?")
 
 
 class PreparedMessage(NamedTuple):
@@ -100,11 +101,25 @@ class PreparedRequest(NamedTuple):
         sent = [index for each in self.messages if each.message is None for index in each.indexes]
         return sent == list(range(len(self.history))) and all(each.message is None for each in self.messages)
 
-    def apply(self, objects: Sequence[T], build: Callable[[Message], Iterable[T]]) -> list[T]:
-        """Return the objects that the framework sends: its own, and new ones for what was changed or inserted."""
+    def apply(
+        self,
+        objects: Sequence[T],
+        build: Callable[[Message], Iterable[T]],
+        change: Callable[[T, Message], T] | None = None,
+    ) -> list[T]:
+        """Return the objects that the framework sends: its own, and new ones for what was changed or inserted.
+
+        `change` returns a copy of an object with the content of a message, which may have lost parts: what the message
+        has not must not be sent. Without it, `build` makes all new objects.
+        """
         found: list[T] = []
         for indexes, message in self.messages:
-            found += [objects[index] for index in indexes] if message is None else build(message)
+            if message is None:
+                found += [objects[index] for index in indexes]
+            elif change is not None and len(indexes) == 1:
+                found.append(change(objects[indexes[0]], message))
+            else:
+                found += build(message)
         return found
 
 
@@ -529,7 +544,8 @@ class WireRequestPreparer:
             return WireRequest(preparer, prepared, None)
         request = WireRequest(preparer, prepared, None)
         try:
-            return request._replace(messages=self.formatter.format(_list_messages(prepared)))
+            sent = prepared.apply(prepared.history, lambda message: [message])  # those given have the bytes of media
+            return request._replace(messages=self.formatter.format(sent))
         except BaseException as error:
             self.abort(request, error)
             raise
@@ -555,8 +571,12 @@ class WireRequestPreparer:
         return self.formatter.encode_history(messages, blobs=blobs)
 
     def decode_message(self, message: JSONObject) -> Message:
-        """Return a reply that the framework has as a message."""
-        (found,) = self.formatter.decode_request({self.formatter.messages_key: [message]}).messages
+        """Return a reply that the framework has as a message.
+
+        It is read after a question: a reply that begins a request is marked, and not merged with others when sent.
+        """
+        asked = self.formatter.encode_history([QUESTION])
+        _, found = self.formatter.decode_request({self.formatter.messages_key: [*asked, message]}).messages
         return found
 
 
@@ -569,11 +589,3 @@ def find_provider(name: str, model: str, window: int | None, known_window: int |
         if not (window or known_window):
             raise
         return provider(f"{name}:{model}", window=window or known_window, format=format)
-
-
-def _list_messages(prepared: PreparedRequest) -> list[Message]:
-    """Return the messages as they are sent. Unchanged ones are those that were given, with the bytes of their media."""
-    found: list[Message] = []
-    for indexes, message in prepared.messages:
-        found += [prepared.history[index] for index in indexes] if message is None else [message]
-    return found

@@ -412,10 +412,11 @@ def _next_block(stored: Sequence[Message], at: int, given: Sequence[Message], in
 
 def list_part_keys(message: Message) -> list[PartKey]:
     """Return what is compared of a message: one key for each part that a model reads."""
-    return [key for part in message.parts if (key := _part_key(message.role, part))]
+    return [key for part in message.parts if (key := get_part_key(message.role, part))]
 
 
-def _part_key(role: str, part: AnyPart) -> PartKey:
+def get_part_key(role: str, part: AnyPart) -> PartKey:
+    """Return what is compared of a part; an empty key if no model reads it."""
     if isinstance(part, Text):
         return ("text", role, part.text) if part.text.strip() else ()
     if isinstance(part, ToolCall):

@@ -1,5 +1,6 @@
 """Strands agents that read a report, on the strict fake vendors."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import boto3
@@ -47,11 +48,13 @@ def bedrock(fake: Any) -> Any:
 MODELS = {"openai_chat": openai, "openai_responses": responses, "anthropic": anthropic, "bedrock": bedrock}
 
 
-def make_agent(model: Any, *plugins: ContextcPlugin, **options: Any) -> Agent:
+def make_agent(
+    model: Any, *plugins: ContextcPlugin, tools: Sequence[Any] = (paged_report.read_page,), **options: Any
+) -> Agent:
     options.setdefault("conversation_manager", NullConversationManager())
     return Agent(
         model=model,
-        tools=[tool(paged_report.read_page)],
+        tools=[tool(each) for each in tools],
         system_prompt="Answer from the report.",
         callback_handler=None,
         plugins=list(plugins),

@@ -38,6 +38,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.usage import RequestUsage
 
 from contextc._json import JSONObject
+from contextc.formats.base import as_json
 from contextc.messages import (
     REDACTED_TEXT,
     AnyPart,
@@ -54,6 +55,7 @@ from contextc.messages import (
     tool_call,
     user,
 )
+from contextc.store.message_matching import PartKey, get_part_key
 
 PROVIDER = "pydantic_ai"
 """The provider of blocks that only pydantic-ai understands."""
@@ -198,8 +200,11 @@ def _response_part(message: ModelResponse, part: ModelResponsePart) -> Iterator[
 def _call(part: ToolCallPart[Any]) -> ToolCall:
     arguments = part.args if part.args is not None else {}
     if isinstance(arguments, str):
-        return tool_call(part.tool_call_id, part.tool_name, arguments)
-    return ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=arguments)
+        call = tool_call(part.tool_call_id, part.tool_name, arguments)
+    else:
+        call = ToolCall(id=part.tool_call_id, name=part.tool_name, arguments=arguments)
+    details = as_json(part.provider_details) if part.provider_details else None
+    return replace_struct(call, extra={PROVIDER: details}) if details else call  # it may be signed: no cut changes it
 
 
 FINISH_REASONS = {"tool_call": "tool_calls", "content_filter": "filter"}
@@ -255,15 +260,26 @@ def change_part(part: ModelRequestPart, message: Message) -> list[ModelRequestPa
 
 
 def change_response(response: ModelResponse, message: Message) -> ModelResponse:
-    """Return a response with the content of a message that replaces it. Parts that are still there stay as they are."""
-    originals: dict[tuple[Any, ...], ModelResponsePart] = {}
+    """Return a response with the content of a message that replaces it. Parts that are still there stay as they are.
+
+    A call that lost its arguments stays without them. If reasoning is gone, no part has the id of its item any more:
+    OpenAI would require the reasoning.
+    """
+    originals: dict[tuple[Any, ...], tuple[ModelResponsePart | None, PartKey]] = {}
     for part in response.parts:
         for converted in _response_part(response, part):
-            originals.setdefault(_key(converted), part)
+            originals.setdefault(_key(converted), (part, get_part_key("assistant", converted)))
     parts: list[ModelResponsePart] = []
     for converted in message.parts:
-        kept = originals.get(_key(converted))
-        parts += [kept] if kept is not None else _response_parts(replace_struct(message, parts=(converted,)))
+        kept, key = originals.get(_key(converted), (None, ()))
+        if kept is None:
+            parts += _response_parts(replace_struct(message, parts=(converted,)))
+        elif isinstance(converted, ToolCall) and get_part_key("assistant", converted) != key:
+            parts.append(replace(cast(ToolCallPart, kept), args=_arguments(converted)))
+        else:
+            parts.append(kept)
+    if any(isinstance(part, ThinkingPart) and part not in parts for part in response.parts):
+        parts = [replace(part, id=None) if isinstance(part, TextPart | ToolCallPart) else part for part in parts]
     return replace(response, parts=parts)
 
 
@@ -273,7 +289,11 @@ def _key(part: AnyPart) -> tuple[Any, ...]:
         return "call", part.id
     if isinstance(part, Reasoning):
         return "reasoning", part.text, part.signature or part.data
-    return type(part).__name__, part.text if isinstance(part, Text) else repr(part)
+    return get_part_key("assistant", part)
+
+
+def _arguments(call: ToolCall) -> str | dict[str, Any]:
+    return call.raw or dict(call.arguments)
 
 
 def _request_parts(message: Message) -> Iterator[ModelRequestPart]:
@@ -303,6 +323,7 @@ def _response_parts(message: Message) -> Iterator[ModelResponsePart]:
         if isinstance(part, Text):
             yield TextPart(part.text)
         elif isinstance(part, Reasoning):
-            yield ThinkingPart(part.text, id=part.id, signature=part.signature, provider_name=part.provider)
+            if part.text or part.signature:  # other reasoning was left out
+                yield ThinkingPart(part.text, id=part.id, signature=part.signature, provider_name=part.provider)
         elif isinstance(part, ToolCall):
-            yield ToolCallPart(part.name, part.raw or dict(part.arguments), tool_call_id=part.id)
+            yield ToolCallPart(part.name, _arguments(part), tool_call_id=part.id)

@@ -201,13 +201,13 @@ def rebuild_messages(
             built.hidden[index] = [part for at, part in enumerate(message.parts) if (index, at) not in converted]
     for indexes, changed in prepared.messages:
         sources = [items[index] for index in indexes]
-        if not sources and changed is not None:
-            built.insert(to_model_message(changed))
-        elif changed is None:
+        if changed is None:
             for source in sources:
                 built.keep(source)
-        else:
+        elif len(sources) == 1:
             built.change(sources[0], changed)
+        else:
+            built.insert(to_model_message(changed))
     return built.build()
 
 
