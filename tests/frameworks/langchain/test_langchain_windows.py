@@ -5,7 +5,14 @@ from typing import Any
 
 import pytest
 from langchain.agents.middleware import ModelRequest, ModelResponse
-from langchain_core.messages import AIMessage, AnyMessage, ToolMessage, convert_to_messages
+from langchain_core.messages import (
+    AIMessage,
+    AnyMessage,
+    HumanMessage,
+    InvalidToolCall,
+    ToolMessage,
+    convert_to_messages,
+)
 from langgraph.checkpoint.memory import InMemorySaver
 
 import contextc as cc
@@ -45,6 +52,34 @@ def test_no_window_separates_a_call_from_its_result(name: str, seed: int) -> Non
             return sent
 
         check_windows(send, list_call_ids, len(history))
+
+
+def test_a_malformed_call_that_is_shortened_is_sent_once() -> None:
+    """Guarantee 21.4: without its arguments it is a valid call, and no longer one of the invalid ones."""
+    history: list[Any] = [HumanMessage("Begin.")]
+    for number in range(40):
+        call = InvalidToolCall(name="read_page", args='{"number": ' + "1" * 200, id=f"call_{number}", error=None)
+        history += [AIMessage(f"Step {number}.", invalid_tool_calls=[call])]
+        history += [ToolMessage("row " * 200, tool_call_id=f"call_{number}", name="read_page")]
+    sent: list[Any] = []
+
+    def reply(request: ModelRequest[Any]) -> ModelResponse[Any]:
+        sent.extend(request.messages)
+        return ModelResponse(result=[AIMessage("Fine.")])
+
+    with FakeVendors(reading(1)) as fake, cc.open_store("memory:") as store:
+        model = MODELS["openai_chat"](fake)
+        shortened = 0
+        for window in range(3_000, 12_000, 500):
+            sent.clear()
+            middleware: Any = ContextcMiddleware(store, conversation=f"{window}", window=window, output=100)
+            request: Any = ModelRequest(model=model, messages=history)
+            middleware.wrap_model_call(request, reply)
+            replies = [each for each in sent if isinstance(each, AIMessage)]
+            calls = [call["id"] for each in replies for call in (*each.tool_calls, *each.invalid_tool_calls)]
+            assert calls == [each.tool_call_id for each in sent if isinstance(each, ToolMessage)]
+            shortened += sum(len(each.tool_calls) for each in replies)
+        assert shortened
 
 
 def make_writer(store: cc.Store, fake: Any) -> Ask:
