@@ -1,10 +1,13 @@
 """A scripted agent that reads pages, for the frameworks with small adapters. It needs nothing of a framework."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
+from contextc._json import decode
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.replies import Reply, ScriptedCall
-from tests.fake_vendors.vendor import AcceptedRequest
+from tests.fake_vendors.responses import RequestRecord
+from tests.fake_vendors.vendor import AcceptedRequest, vendor
 
 QUESTION = "When was the valve replaced?"
 ANSWER = "The valve was replaced in spring."
@@ -35,4 +38,11 @@ def check_fitted(fake: FakeVendors, steps: int = STEPS) -> None:
     assert not fake.refused
     assert not fake.defects
     assert len(fake.records) == steps + 1
-    assert 0 < len(fake.breaks()) < steps / 5
+    requests = [[*_list_content(record)] for record in fake.records]
+    assert 0 < sum(later[: len(before)] != before for before, later in pairwise(requests)) < steps / 5
+
+
+def _list_content(record: RequestRecord) -> Iterator[object]:
+    """Yield what a model reads of each message. A cut may change the first one, which `fake.breaks` needs."""
+    for message in vendor(record.format).formatter.decode_request(decode(record.raw)).messages:
+        yield message.role, message.text, [each.text for each in message.tool_results], len(message.tool_calls)
