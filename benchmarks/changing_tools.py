@@ -7,6 +7,7 @@ declared where it cannot be removed.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -15,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from tests.compiler.changing_tools import MODELS, STEPS, ChangingTools
 
-WAYS = {
+WAYS: dict[str, dict[str, Any]] = {  # options of `ChangingTools`
     "epochs": {"appends": False},
     "appended": {},
     "appended, removed ones stay declared": {"removed_tools": "keep"},
@@ -24,7 +25,7 @@ WAYS = {
 
 def main() -> None:
     table = Table(
-        "model", "changes", "epochs", "shared prefix", "signed reasoning left", title=__doc__.partition(":")[0]
+        "model", "changes", "epochs", "shared prefix", "signed reasoning left", title=str(__doc__).partition(":")[0]
     )
     for format, model in MODELS.items():
         for way, options in WAYS.items():

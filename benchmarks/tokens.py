@@ -12,6 +12,7 @@ import subprocess
 import sys
 from argparse import ArgumentParser
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from statistics import median, quantiles
@@ -42,13 +43,23 @@ def main() -> None:
     console.print(compare_text_only())
 
 
+def is_of(vendor: str, count: Count) -> bool:
+    return count.vendor == vendor
+
+
+def is_between(low: int, high: int, count: Count) -> bool:
+    return low <= count.real < high
+
+
 def compare_all(now: Sequence[Count], before: Sequence[Count] | None) -> Table:
     """The share of requests that are counted within 10 % or 40 tokens, and the median error."""
     columns = ["requests", "n", *(["before", "median"] if before else []), "near", "median", "known", "near"]
     table = Table(*columns)
-    rows: list[tuple[str, Callable[[Count], bool]]] = [("all", lambda each: True)]
-    rows += [(vendor, lambda each, of=vendor: each.vendor == of) for vendor in sorted({each.vendor for each in now})]
-    rows += [(name, lambda each, low=low, high=high: low <= each.real < high) for name, low, high in SIZES]
+    rows: list[tuple[str, Callable[[Count], bool]]] = [
+        ("all", lambda each: True),
+        *[(vendor, partial(is_of, vendor)) for vendor in sorted({each.vendor for each in now})],
+        *[(name, partial(is_between, low, high)) for name, low, high in SIZES],
+    ]
     for name, belongs in rows:
         found = [each for each in now if belongs(each)]
         known = [each for each in found if not each.unknown]

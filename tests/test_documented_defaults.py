@@ -15,8 +15,8 @@ after `not` is left out: the names of a class, or one name. A column `default` h
 import ast
 import inspect
 import re
-from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields
 from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
@@ -128,9 +128,9 @@ def parameters_of(path: str) -> Mapping[str, object]:
     if path.startswith("contextc.adapters."):
         return parameters_in_source(path)
     target = resolve(path)
-    if is_dataclass(target) and "__init__" not in vars(target):
+    if hasattr(target, "__dataclass_fields__") and "__init__" not in vars(target):
         return {each.name: each.default for each in fields(target)}
-    if isinstance(target, type) and issubclass(target, msgspec.Struct):
+    if hasattr(target, "__struct_fields__"):
         return {each.name: each.default for each in msgspec.structs.fields(target)}
     if hasattr(target, "__total__"):
         return dict.fromkeys(target.__annotations__, inspect.Parameter.empty)
@@ -161,7 +161,7 @@ def parameters_in_source(path: str) -> Mapping[str, object]:
 def attributes_of(path: str) -> set[str]:
     """Return the public attributes of a class that are no methods, also those that its methods set."""
     target = resolve(path)
-    names = {name for each in target.__mro__ for name in vars(each).get("__annotations__", {})}
+    names: set[str] = {name for each in target.__mro__ for name in inspect.get_annotations(each)}
     for each in ast.walk(ast.parse(dedent(inspect.getsource(target)))):
         if isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and ast.unparse(each.value) == "self":
             names.add(each.attr)
@@ -205,11 +205,11 @@ def is_missing(value: object) -> bool:
     return value is MISSING or value is msgspec.NODEFAULT or value is inspect.Parameter.empty
 
 
-def written_signature(function: object, name: str) -> str:
+def written_signature(function: Callable[..., object], name: str) -> str:
     """Return a signature as the docs write it: without types."""
     parameters = [
         each.replace(annotation=inspect.Parameter.empty) for each in inspect.signature(function).parameters.values()
-    ]  # type: ignore[arg-type]
+    ]
     text = str(inspect.Signature([each for each in parameters if each.name != "self"]))
     return name + text.replace("'", '"')
 
@@ -236,7 +236,7 @@ def test_a_table_has_the_defaults_of_the_code(table: Declared) -> None:
         stated = [ast.literal_eval(each) for each in NAME.findall(row.cells[column])]
         actual = [defaults.get(name, MISSING) for name in row.names]
         if not stated:
-            literal = [each for each in actual if isinstance(each, str | int | float | tuple)]
+            literal: list[object] = [each for each in actual if isinstance(each, str | int | float | tuple)]
             assert not literal, f"{table}: the default of {row.names} is {literal}"
         else:
             assert stated * (len(actual) if len(stated) == 1 else 1) == actual, f"{table}: {row.names}"

@@ -19,10 +19,10 @@ from contextc.executor.agent import AgentOptions
 KEY = "SCENARIO_KEY"
 OPTIONS: dict[str, AgentOptions] = {
     "no summaries": {"summarize": None},
-    "no words of people": {"keep_words": 0.0},
-    "no index": {"keep_index": 0.0},
-    "nothing beside summaries": {"keep_summarized": 0},
-    "oldest": {"strategy": "oldest", "summarize": None},
+    "no words of people": {"compiler": cc.CompilerOptions(keep_words=0.0)},
+    "no index": {"compiler": cc.CompilerOptions(keep_index=0.0)},
+    "nothing beside summaries": {"compiler": cc.CompilerOptions(keep_summarized=0)},
+    "oldest": {"compiler": cc.CompilerOptions(strategy="oldest"), "summarize": None},
 }
 """Other ways to stay within the window."""
 

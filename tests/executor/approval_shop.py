@@ -1,6 +1,7 @@
 """Tools with and without approval, and an agent whose turns are suspended until an answer is stored."""
 
 import asyncio
+from typing import Any
 
 import contextc as cc
 from contextc.doctor import scan_store
@@ -34,14 +35,15 @@ class Shop:
 
         return [pay, look]
 
-    def agent(self, *script: Line, approve: object = None, **options: object) -> cc.AgentExecutor:
+    def agent(self, *script: Line, approve: Any = None, **options: Any) -> cc.AgentExecutor:
         return cc.AgentExecutor(
             self.store,
             SONNET,
             tools=self.tools(),
             endpoint=Scripted(*script),
-            approve=cc.Suspend() if approve is None else approve,  # pyright: ignore[reportArgumentType]
-            **{"triggers": (), **options},  # pyright: ignore[reportArgumentType]
+            approve=cc.Suspend() if approve is None else approve,
+            triggers=(),
+            **options,
         )
 
     def run(self, agent: cc.AgentExecutor, given: str | None = "Pay 5 and 7.") -> cc.TurnResult:

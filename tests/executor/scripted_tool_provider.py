@@ -3,9 +3,9 @@
 A script is given the call and its number, and yields events. The thread and the turn are always the same.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from itertools import count
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import contextc as cc
 from contextc._json import JSONObject
@@ -61,7 +61,9 @@ class Program(Endpoint):
             yield event
 
 
-def agent(store: cc.Store, script: Script, **options: object) -> tuple[cc.AgentExecutor, Program]:
+def agent(
+    store: cc.Store, script: Script, *, triggers: Iterable[cc.Trigger] = (), **options: Any
+) -> tuple[cc.AgentExecutor, Program]:
     provider, program = cc.provider("codex:gpt-5.4"), Program(script)
-    made = cc.AgentExecutor(store, provider, endpoint=program, **{"triggers": (), **options})  # pyright: ignore[reportArgumentType]
+    made = cc.AgentExecutor(store, provider, endpoint=program, triggers=triggers, **options)
     return made, program

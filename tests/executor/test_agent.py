@@ -378,7 +378,8 @@ def test_a_new_conversation_needs_input() -> None:
 def test_resuming_a_conversation_that_does_not_exist_names_it() -> None:
     """After a crash, the cause is a wrong name or a wrong store. An empty conversation of that name would hide it."""
     agent = cc.Agent(SONNET, endpoint=Scripted())
-    for resume in (agent.resume_sync, lambda name: asyncio.run(agent.resume(name))):
+    ways: list[Callable[[str], object]] = [agent.resume_sync, lambda name: asyncio.run(agent.resume(name))]
+    for resume in ways:
         with pytest.raises(UnknownConversation, match="Conversation 'demo' not found"):
             resume("demo")
     assert agent.store.conversations() == []

@@ -3,8 +3,8 @@
 import asyncio
 import inspect
 import math
-from collections.abc import Sequence
-from typing import get_type_hints
+from collections.abc import Iterable, Sequence
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -18,8 +18,11 @@ from tests.conftest import without_addresses
 from tests.executor.scripted_provider import SONNET, Say, Scripted, add, call, kinds, played, run_turn, says
 
 
-def executor(store: cc.Store, *lines: Say, **options: object) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*lines or [says("well")]), **{"triggers": (), **options})  # pyright: ignore[reportArgumentType]
+def executor(
+    store: cc.Store, *lines: Say, triggers: Iterable[cc.Trigger] | None = (), **options: Any
+) -> cc.AgentExecutor:
+    line = Scripted(*lines or [says("well")])
+    return cc.AgentExecutor(store, SONNET, endpoint=line, triggers=triggers, **options)
 
 
 def given(store: cc.Store, what: object) -> list[str]:
@@ -161,15 +164,15 @@ RIGHT: list[dict[str, object]] = [
 
 @pytest.mark.parametrize(("options", "said"), WRONG, ids=without_addresses)
 def test_an_option_that_cannot_work_is_refused_when_the_executor_is_made(
-    store: cc.Store, options: dict[str, object], said: str
+    store: cc.Store, options: dict[str, Any], said: str
 ) -> None:
     """Guarantee 15.1: and not in the middle of a turn."""
     with pytest.raises(InvalidInput, match=said):
-        cc.AgentExecutor(store, SONNET, **{"triggers": (), **options})  # pyright: ignore[reportArgumentType]
+        cc.AgentExecutor(store, SONNET, **options)
 
 
 @pytest.mark.parametrize("options", RIGHT, ids=without_addresses)
-def test_an_option_that_works_is_taken(store: cc.Store, options: dict[str, object]) -> None:
+def test_an_option_that_works_is_taken(store: cc.Store, options: dict[str, Any]) -> None:
     """Guarantee 15.1."""
     assert kinds(run_turn(executor(store, **options)))[-1] == "turn-finish"
 

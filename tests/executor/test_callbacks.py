@@ -88,7 +88,7 @@ def test_a_base_exception_ends_the_turn_with_an_error_and_frees_the_conversation
         "endpoint": Scripted(says(call(1)), says("never")),
         **OPTIONS[where](Stop("no")),
     }
-    executor = cc.AgentExecutor(store, SONNET, tools=[cc.tool(add, approval=True)], **{"triggers": (), **options})
+    executor = cc.AgentExecutor(store, SONNET, tools=[cc.tool(add, approval=True)], triggers=(), **options)
 
     async def main() -> cc.TurnResult:
         return await executor.start("demo", "go").wait()
@@ -110,7 +110,7 @@ def test_what_ends_the_process_ends_it_after_the_turn_is_closed(
         "endpoint": Scripted(says(call(1)), says("never")),
         **OPTIONS[where](error),
     }
-    executor = cc.AgentExecutor(store, SONNET, tools=[add], **{"triggers": (), **options})
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], triggers=(), **options)
 
     with pytest.raises(type(error)):
         run_turn(executor)

@@ -23,7 +23,7 @@ INPUT = add_definitions(cc.user("Pick."), [PICK, OWN])
 
 def agent(store: cc.Store, *script: Line, **options: Any) -> tuple[cc.AgentExecutor, Scripted]:
     endpoint = Scripted(*script)
-    return cc.AgentExecutor(store, SONNET, tools=[add], endpoint=endpoint, **{"triggers": (), **options}), endpoint
+    return cc.AgentExecutor(store, SONNET, tools=[add], endpoint=endpoint, triggers=(), **options), endpoint
 
 
 def run(executor: cc.AgentExecutor, given: cc.Message | str | None = None) -> cc.TurnResult:

@@ -45,7 +45,7 @@ def test_an_agent_finds_what_it_no_longer_sees() -> None:
 
 def offered(model: cc.Provider | str, **options: Any) -> list[str]:
     """Return the names of the tools in the first request of an agent without tools."""
-    executor = cc.AgentExecutor(cc.open_store("memory:"), model, **{"triggers": (), **options})
+    executor = cc.AgentExecutor(cc.open_store("memory:"), model, triggers=(), **options)
     executor.store.append("c", cc.user("hi"))
     compiled = executor.compiler.compile("c", max_input_tokens=executor.max_input_tokens, **executor.compile_arguments)
     return [tool.name for tool in compiled.tools if isinstance(tool, cc.Tool)]

@@ -104,7 +104,7 @@ def test_a_preview_knows_what_the_cache_saves(store: cc.Store) -> None:
 def test_a_request_that_may_not_end_with_a_text_is_not_extended(store: cc.Store, options: JSONObject) -> None:
     """Guarantee 7.10: then the messages are sent in a separate request, as a fenced transcript."""
     line = replying(SONNET)
-    executor = cc.AgentExecutor(store, small(SONNET), endpoint=line, **{"triggers": (), **options})
+    executor = cc.AgentExecutor(store, small(SONNET), endpoint=line, triggers=(), **options)
     fill(store)
     run_turn(executor, "first")
 

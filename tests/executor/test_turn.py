@@ -299,7 +299,7 @@ def test_a_small_model_is_kept_from_going_round_in_circles(store: cc.Store) -> N
     def sent(**options: Any) -> JSONObject:  # options of several types
         line = Scripted(says("Hello."))
         executor = cc.AgentExecutor(
-            store, cc.provider("local", format="anthropic"), endpoint=line, **{"triggers": (), **options}
+            store, cc.provider("local", format="anthropic"), endpoint=line, triggers=(), **options
         )
         run_turn(executor, "hi")
         return line.requests[0]

@@ -55,7 +55,7 @@ def observe_talk(store: cc.Store, **options: Any) -> bytes:
 
 def run(store: cc.Store, provider: Scripted, name: str = "x", **options: Any) -> None:
     options = {"tools": [add], "instructions": PROMPT, **options}
-    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, **{"triggers": (), **options})
+    executor = cc.AgentExecutor(store, SONNET, endpoint=provider, triggers=(), **options)
     run_turn(executor, "go on", conversation=name)
 
 

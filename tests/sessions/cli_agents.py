@@ -7,9 +7,10 @@ import asyncio
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec import Struct
@@ -98,11 +99,12 @@ class AgentSetup:
         *,
         model: str = "",
         directory: Path | None = None,
-        **options: object,
+        triggers: Iterable[cc.Trigger] = (),
+        **options: Any,
     ) -> cc.AgentExecutor:
         provider = self.provider(program, standin, model)
-        given = {"directory": str(directory or self.work), "endpoint": self.line(provider), **options}
-        return cc.AgentExecutor(self.store, provider, **{"triggers": (), **given})  # pyright: ignore[reportArgumentType] - any option
+        given: dict[str, Any] = {"directory": str(directory or self.work), "endpoint": self.line(provider), **options}
+        return cc.AgentExecutor(self.store, provider, triggers=triggers, **given)
 
 
 async def turn(executor: cc.AgentExecutor, conversation: str, text: str | None) -> list[AnyEvent]:

@@ -66,8 +66,15 @@ def test_two_turns_on_the_local_model(
 
     async def work() -> cc.AgentExecutor:
         line = cc.endpoint(provider, store=setup.store, env={**setup.env, KEY: server.key}, **options)
-        given = {"instructions": "Be brief.", "settings": settings, "directory": str(setup.work)}
-        agent = cc.AgentExecutor(setup.store, provider, endpoint=line, **{"triggers": (), **given})  # pyright: ignore[reportArgumentType]
+        agent = cc.AgentExecutor(
+            setup.store,
+            provider,
+            endpoint=line,
+            instructions="Be brief.",
+            settings=settings,
+            directory=str(setup.work),
+            triggers=(),
+        )
         async with line, asyncio.timeout(PATIENCE):
             await turn(agent, "talk", "What is the capital of France?")
             await turn(agent, "talk", "What is the capital of Italy?")

@@ -120,7 +120,7 @@ def whole(request: Request, body: JSONObject, counts: TokenCounter) -> int:
     """Everything a request costs. Reasoning before the last input of a person costs nothing, where that is the rule."""
     texts = [place for place, message in enumerate(request.messages) if message.role == "user"]
     earlier = request.messages[: texts[-1]] if texts and counts.keeps_reasoning == "turn" else ()
-    tools = body.get("tools") or cast(JSONObject, body.get("toolConfig") or {}).get("tools") or []
+    tools: JSON = body.get("tools") or cast(JSONObject, body.get("toolConfig") or {}).get("tools") or []
     return (
         counts.overhead
         + (counts.count_system(request.system.text) if request.system else 0)

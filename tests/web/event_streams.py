@@ -44,7 +44,7 @@ async def _record_events() -> dict[str, list[AnyEvent]]:
 
 
 def _agent(store: cc.Store, *script: Any, **more: Any) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[add], **{"triggers": (), **more})
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), tools=[add], triggers=(), **more)
 
 
 async def _answered(store: cc.Store) -> None:

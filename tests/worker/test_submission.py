@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -42,8 +43,8 @@ def store(new_postgres_address: str) -> Generator[Store]:
         yield opened
 
 
-def agent(store: Store, *script: Line, **options: object) -> cc.AgentExecutor:
-    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), summarize=None, **{"triggers": (), **options})  # pyright: ignore[reportArgumentType]
+def agent(store: Store, *script: Line, **options: Any) -> cc.AgentExecutor:
+    return cc.AgentExecutor(store, SONNET, endpoint=Scripted(*script), summarize=None, triggers=(), **options)
 
 
 @asynccontextmanager

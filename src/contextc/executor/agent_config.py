@@ -237,7 +237,10 @@ class AgentConfig:
     def arguments_for(self, conversation: str) -> AgentArguments:
         """Return the arguments of a `compile` call, with the prompt context that holds now."""
         context = self.context
-        found = context if context is None or isinstance(context, PromptContext) else context(conversation)
+        if context is None or isinstance(context, PromptContext):
+            found = cast(PromptContext | None, context)
+        else:
+            found = context(conversation)
         if found is not None and not isinstance(found, PromptContext):
             raise InvalidSetting(
                 f"context: the function must return a cc.PromptContext or None, got {_type_name(found)}",

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, assert_nev
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode, id_text
+from contextc._json import JSON, JSONObject, as_object, encode, id_text
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet
 from contextc.formats.message_preparation import (
@@ -356,9 +356,9 @@ class Formatter(ABC):
 
     def read_effort(self, settings: JSONObject) -> str:
         """Return the effort in the settings; "" if there is none, or if no message can change it."""
-        inside: object = settings if self.effort_path else ""
+        inside: JSON = settings if self.effort_path else ""
         for name in self.effort_path:
-            inside = cast(JSONObject, inside).get(name) if isinstance(inside, dict) else None
+            inside = as_object(inside).get(name)
         return inside if isinstance(inside, str) else ""
 
     def with_effort(self, settings: JSONObject, effort: str) -> JSONObject:

@@ -735,9 +735,9 @@ class TokenCounter:
         def readable(value: JSON, name: str) -> JSON:
             nonlocal apart
             if isinstance(value, dict):
-                return {key: readable(each, key) for key, each in value.items()}
+                return {key: readable(each, key) for key, each in cast(JSONObject, value).items()}
             if isinstance(value, list):
-                return [readable(each, name) for each in value]
+                return [readable(each, name) for each in cast(list[JSON], value)]
             if isinstance(value, str) and name in SEALED_FIELDS:
                 apart += max(ceil((len(value) - self._profile.sealed_frame) / characters), 0)
                 return ""
@@ -911,7 +911,9 @@ def _loaded_tools(tools: Iterable[JSONObject]) -> Iterator[JSONObject]:
             continue
         inside = tool.get("tools")
         if tool.get("type") == "namespace" and isinstance(inside, list):
-            yield from _loaded_tools(each for each in cast(list[JSON], inside) if isinstance(each, dict))
+            yield from _loaded_tools(
+                cast(JSONObject, each) for each in cast(list[JSON], inside) if isinstance(each, dict)
+            )
         else:
             yield tool
 
@@ -958,7 +960,9 @@ def _without_constraints(schema: JSON, *, named: bool = False) -> JSON:
             for name, each in cast(JSONObject, schema).items()
             if named or name not in UNREAD_KEYWORDS
         }
-    return [_without_constraints(each) for each in schema] if isinstance(schema, list) else schema
+    if isinstance(schema, list):
+        return [_without_constraints(each) for each in cast(list[JSON], schema)]
+    return schema
 
 
 def _output_schema(settings: JSONObject) -> JSON:
@@ -974,7 +978,7 @@ def _output_schema(settings: JSONObject) -> JSON:
         value = _look_up(settings, path)
         if isinstance(value, str):  # Bedrock takes it as text
             try:
-                value = cast(JSON, json.loads(value))
+                value = json.loads(value)
             except ValueError:
                 continue
         if isinstance(value, dict):

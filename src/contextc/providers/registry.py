@@ -7,7 +7,7 @@ uses OpenAI's chat format, as most endpoints do. Providers are values: equal pro
 
 import re
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -522,9 +522,11 @@ def _check_format(name: str, format: str) -> str:
 
 
 def _check_betas(value: object) -> tuple[str, ...]:
-    flags = cast(tuple[object, ...], tuple(value)) if isinstance(value, list | tuple) else (value,)
+    flags = tuple(cast(Sequence[object], value)) if isinstance(value, list | tuple) else (value,)
     if isinstance(value, str) or not all(isinstance(flag, str) and flag.strip() for flag in flags):
-        raise InvalidSetting("betas: must be a list of flags", got=value, fix='Pass ["inline-tools-2026-09-15"].')
+        raise InvalidSetting(
+            "betas: must be a list of flags", got=cast(object, value), fix='Pass ["inline-tools-2026-09-15"].'
+        )
     return cast(tuple[str, ...], flags)
 
 
