@@ -11,6 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject, decode
 from contextc.compiler import Compiled
 from contextc.messages import Reasoning
+from contextc.providers.registry import ProviderFacts
 from tests.fake_vendors import KEY, FakeVendors, Reply, ScriptedCall
 from tests.fake_vendors.server import head_of
 from tests.fake_vendors.vendor import AcceptedRequest
@@ -21,7 +22,7 @@ MODELS: Mapping[str, str] = {
     "bedrock": "bedrock:us.anthropic.claude-opus-5-5",
 }
 BETAS = ("inline-tools-2026-09-15", "mid-conversation-output-config-2026-07-01")
-FLAGS: Mapping[str, dict[str, object]] = {"anthropic": {"betas": BETAS}, "openai_responses": {}, "bedrock": {}}
+FLAGS: Mapping[str, ProviderFacts] = {"anthropic": {"betas": BETAS}, "openai_responses": {}, "bedrock": {}}
 """What the provider of a format is allowed. Only Anthropic needs flags."""
 STEPS = 30
 ADDED_AT = (2, 4, 6, 9, 11, 14, 16, 19, 22, 26)
@@ -55,8 +56,8 @@ class ChangingTools:
 
     def __init__(self, format: str, *, appends: bool = True, removed_tools: str | None = None) -> None:
         self.format, self.store = format, cc.open_store("memory:")
-        facts: dict[str, object] = FLAGS[format] if appends else {"features": ()}
-        self.provider = cc.provider(MODELS[format], **facts)  # pyright: ignore[reportArgumentType]
+        facts: ProviderFacts = FLAGS[format] if appends else {"features": ()}
+        self.provider = cc.provider(MODELS[format], **facts)
         self.options = {} if removed_tools is None else {"removed_tools": removed_tools}
         self.compiler = self.new_compiler()
         self.tools = [tool("files"), tool("notes")]

@@ -96,9 +96,9 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     reserve: Literal["capped", "full"] = "capped"
     """`full` reserves the whole output: the requested length, else the model's maximum."""
     removed_tools: Literal["drop", "keep"] | None = None
-    """The treatment of a tool that is no longer passed, where the provider has no way to remove it within an epoch. With
-    `drop`, an epoch begins. With `keep`, it stays declared, and the caller answers a call of it with an error. With None,
-    agents keep it, because they answer calls so; a compiler drops it.
+    """The treatment of a tool that is no longer passed, where the provider cannot remove it within an epoch. `drop`: an
+    epoch begins. `keep`: it stays declared, and the caller answers a call of it with an error. None: agents keep it,
+    because they answer calls so; a compiler drops it.
     """
     policy: PolicyArgument = ""
     """`sliding_window` drops single messages from the front, reserves the whole output, joins reasoning into the text,
