@@ -414,6 +414,9 @@ def check_commit_arguments(
         )
 
 
+USAGE_COUNTS = tuple([each.name for each in msgspec.structs.fields(Usage) if each.type is int])
+
+
 def check_usage(usage: object) -> None:
     """Check the usage of a request: what is stored must be readable again."""
     if usage is not None and not isinstance(usage, Usage):
@@ -423,10 +426,10 @@ def check_usage(usage: object) -> None:
         )
     if usage is None:
         return
-    for field in msgspec.structs.fields(Usage):
-        value = getattr(usage, field.name)
-        if field.type is int and (isinstance(value, bool) or not isinstance(value, int)):
-            raise InvalidInput(f"usage: {field.name} must be a number of tokens", got=value, fix="Pass an integer.")
+    for name in USAGE_COUNTS:
+        value = getattr(usage, name)
+        if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
+            raise InvalidInput(f"usage: {name} must be a number of tokens", got=value, fix="Pass an integer.")
     try:
         msgspec.convert(msgspec.to_builtins(usage), Usage)
     except (msgspec.ValidationError, TypeError) as error:

@@ -724,8 +724,8 @@ def build_account(
         shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
         shared_bytes=shared_bytes,
         signed_lost=max(0, signed),
-        features=standing.changes.features,
-        betas=tuple(sorted({*ask.provider.betas, *ask.provider.flags_of(standing.changes.features)})),
+        features=standing.features,
+        betas=_betas(ask.provider, standing.features),
         branch=sight.tip.branch,
         tip=sight.tip.seq,
     )
@@ -734,6 +734,11 @@ def build_account(
     price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
     manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.messages), fragments)
     return RequestAccount(record, manifest, Cost(lost, shared, max(0, signed), price))
+
+
+def _betas(provider: Provider, features: Sequence[str]) -> tuple[str, ...]:
+    """Return the beta flags of a request: those that are allowed, and those that its messages need."""
+    return tuple(sorted({*provider.betas, *provider.flags_of(features)})) if provider.betas or features else ()
 
 
 def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple[str, ...]:

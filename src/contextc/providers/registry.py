@@ -133,6 +133,8 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def flags_of(self, features: Collection[str]) -> tuple[str, ...]:
         """Return the beta flags to send with requests that use these features, sorted."""
+        if not features:
+            return ()
         needed = [flags for name, flags in self._table_value("features").items() if name in features and flags]
         return tuple(sorted({next((flag for flag in flags if flag in self.betas), flags[0]) for flags in needed}))
 
