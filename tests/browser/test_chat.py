@@ -270,7 +270,7 @@ def test_input_that_arrives_while_a_turn_runs_steers_it_or_waits(person: Person,
     expect(person.rows("assistant").last.locator(".prose")).to_have_text("You are welcome.")
     person.sees_ended()
     expect(person.page.get_by_test_id("queued")).to_have_count(0)
-    expect(person.rows("user")).to_have_count(3)  # the page loads a message of the queue when its turn has begun
+    expect(person.rows("user")).to_have_count(3)
     assert person.texts("user") == ["Paint it red", "No, blue", "Thanks"]
     assert person.texts("assistant") == ["Blue it is.", "You are welcome."]
 

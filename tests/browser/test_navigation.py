@@ -16,6 +16,12 @@ from tests.browser.server import served
 
 NARROW = {"width": 390, "height": 844}
 COLOUR = "getComputedStyle(document.body).backgroundColor"
+WATCH_DIALOGS = """window.dialogsOpen = [];
+new MutationObserver((changes) => {
+  for (const {addedNodes} of changes)
+    for (const node of addedNodes) if (node.matches?.("dialog")) dialogsOpen.push(node.open);
+}).observe(document.body, {childList: true, subtree: true})"""
+"""Records for each dialog whether it was open when it came into the page."""
 TOKEN = "correct-horse-battery-staple"
 
 
@@ -55,6 +61,18 @@ def test_a_conversation_is_deleted_after_confirmation(talks: cc.Store, person: P
     expect(person.page.get_by_test_id("conversation")).to_have_count(1)
     person.page.wait_for_url(re.compile(r"#/$"))
     assert [each.name for each in talks.conversations()] == ["kitchen"]
+
+
+def test_a_dialog_is_open_as_soon_as_it_is_in_the_page(talks: cc.Store, person: Person) -> None:
+    """Guarantee 12.2: Escape pressed at once closes the dialog, and not what is behind it."""
+    person.chat("garden")
+    person.page.evaluate(WATCH_DIALOGS)
+    person.item(person.page.get_by_role("button", name="More"), "Delete")
+    question = person.page.get_by_test_id("question")
+    expect(question).to_be_attached()
+    assert person.page.evaluate("dialogsOpen") == [True]
+    person.page.keyboard.press("Escape")
+    expect(question).to_have_count(0)
 
 
 def test_missing_objects_are_reported(person: Person) -> None:

@@ -1,12 +1,13 @@
 /** Dialogs based on the native <dialog>, which traps the focus and closes on Escape; plus confirmations and notices. */
 import { signal } from "@preact/signals";
-import { html, useEffect, useId, useRef, useState } from "./html.js";
+import { html, useId, useLayoutEffect, useRef, useState } from "./html.js";
 import { Icon, IconButton } from "./icons.js";
 
 export function Dialog({ title, onClose, children, footer, class: className = "", "data-testid": testid }) {
   const element = useRef(null);
   const named = useId();
-  useEffect(() => {
+  // Before the page is painted: a key pressed as soon as the dialog is there must reach it.
+  useLayoutEffect(() => {
     const dialog = element.current;
     const before = document.activeElement;
     dialog.showModal();
