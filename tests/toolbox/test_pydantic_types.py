@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 import pydantic
@@ -161,6 +161,35 @@ ITEM = '{"sku": "abc", "count": 2}'
 def test_types_with_models_are_answers(kind: Any, answer: str, output: object) -> None:
     """Guarantee 20.2."""
     assert cc.Agent(FakeModel(answer), output_type=kind).run_sync("x").output == output
+
+
+class NoItem(BaseModel):
+    reason: str = ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "problem"),
+    [
+        (Item | NoItem, '{"number": "abc"}', "There is no field `number`."),
+        (Item | NoItem, '{"value": {"count": 2}}', "The field `sku` is missing."),
+        (Item | NoItem, '{"raeson": "sold out"}', "There is no field `raeson`. Did you mean `reason`?"),
+        (list[Item | NoItem], f'[{ITEM}, {{"sku": "abc", "size": 2}}]', "There is no field `[1].size`."),
+        (Order, f'{{"items": [{ITEM[:-1]}, "size": 2}}]}}', "There is no field `items[0].size`."),
+    ],
+)
+def test_an_answer_with_wrong_fields_is_not_read_as_another_type(kind: Any, answer: str, problem: str) -> None:
+    """Guarantee 20.2: a type whose fields are all optional would accept any object, and the answer would be lost."""
+    model = FakeModel(answer, '{"value": {"reason": "sold out"}}')
+    cc.Agent(model, output_type=kind).run_sync("x")
+    assert problem in str(model.requests[1].messages)
+
+
+@pytest.mark.parametrize(("answer", "output"), [(ITEM, Item(sku="abc", count=2)), ("{}", NoItem())])
+def test_the_arm_of_a_union_that_has_the_fields_is_the_answer(answer: str, output: object) -> None:
+    """Guarantee 20.2."""
+    model = FakeModel(answer)
+    agent: cc.Agent[Any] = cc.Agent(model, output_type=cast("type[Any]", Item | NoItem))
+    assert agent.run_sync("x").output == output
 
 
 def test_an_answer_that_breaks_a_constraint_is_asked_for_again() -> None:

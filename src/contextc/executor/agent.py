@@ -49,7 +49,7 @@ from contextc.store import Store, open_store
 from contextc.store.message_log import DEFAULT_AGENT, check_name
 from contextc.tools import ToolLike
 from contextc.tools.definitions import NativeTool
-from contextc.tools.parameters import decode_hook, pydantic_adapter, type_schema, validation_text
+from contextc.tools.parameters import decode_hook, nested_field_errors, pydantic_adapter, type_schema, validation_text
 from contextc.triggers import Trigger, default_triggers
 
 # ── the type of the result ────────────────────────────────────────────────────────────────────────────────────────────
@@ -78,6 +78,7 @@ class OutputType(Generic[T]):
         self.kind = kind
         self._adapter = pydantic_adapter(kind, PLACE)
         schema, strict = _schemas(kind)
+        self._value_schema = schema
         self.is_wrapped = schema.get("type") != "object"
         self.schema = _wrap(schema) if self.is_wrapped else schema
         self.strict_schema = _wrap(strict) if self.is_wrapped and strict is not None else strict
@@ -98,6 +99,8 @@ class OutputType(Generic[T]):
         value = _read_json(text)
         if self.is_wrapped and isinstance(value, dict) and [*cast(JSONObject, value)] == [WRAPPED_FIELD]:
             value = cast(JSONObject, value)[WRAPPED_FIELD]
+        if problems := nested_field_errors(self._value_schema, value, top=True):
+            raise ValueError(" ".join(problems))
         try:
             if self._adapter is not None:
                 return self._adapter.validate_json(encode(value))

@@ -752,37 +752,59 @@ TYPE_NAMES: dict[type, str] = {
 }
 
 
-def unknown_field_error(name: str, known: Collection[str], inside: str = "") -> str:
+def unknown_field_error(name: str, known: Collection[str], kind: str = "parameter", inside: str = "") -> str:
     alike = difflib.get_close_matches(name, known, 1)
     hint = f" Did you mean `{alike[0]}`?" if alike else ""
-    return f"There is no {'field' if inside else 'parameter'} `{inside}{name}`.{hint}"
+    return f"There is no {kind} `{inside}{name}`.{hint}"
 
 
-def nested_field_errors(schema: JSONObject, value: JSON, place: str = "") -> list[str]:
-    """Return errors for unknown fields in nested objects, which msgspec ignores in dataclasses and TypedDicts."""
-    objects = [
-        arm for arm in cast(list[JSONObject], schema.get("anyOf", ())) if arm.get("type") == json_type_name(value)
-    ]
-    schema = objects[0] if len(objects) == 1 else schema
+def nested_field_errors(schema: JSONObject, value: JSON, place: str = "", *, top: bool = False) -> list[str]:
+    """Return errors for unknown fields in nested objects, which msgspec and pydantic ignore; with `top`, of all fields.
+
+    One arm of a union must fit: otherwise an object with wrong fields could be read as one without fields.
+    """
+    arms = [arm for arm in cast(list[JSONObject], schema.get("anyOf", ())) if arm.get("type") == json_type_name(value)]
     if isinstance(value, list):
-        items = cast(JSONObject, schema.get("items", {}))
+        items = cast(JSONObject, (arms[0] if len(arms) == 1 else schema).get("items", {}))
         return [
             each
             for n, item in enumerate(cast(list[JSON], value))
             for each in nested_field_errors(items, item, f"{place}[{n}]")
         ]
-    properties = cast(JSONObject, schema.get("properties", {}))
-    if not isinstance(value, dict) or not properties:
+    if not isinstance(value, dict):
         return []
     fields = cast(JSONObject, value)
-    closed = place and schema.get("additionalProperties") is False
-    found = [
-        unknown_field_error(name, list(properties), f"{place}.") for name in fields if closed and name not in properties
-    ]
+    fitting = [arm for arm in arms if _has_fields(arm, fields)]
+    if len(fitting) > 1:
+        return []
+    schema = max(fitting or arms or [schema], key=lambda arm: _likeness(arm, fields))
+    properties = cast(JSONObject, schema.get("properties", {}))
+    inside = f"{place}." if place else ""
+    found: list[str] = []
+    if (place or top) and schema.get("additionalProperties") is False:
+        known = list(properties)
+        found = [unknown_field_error(name, known, "field", inside) for name in fields if name not in properties]
+    if len(arms) > 1:
+        found += [
+            f"The field `{inside}{name}` is missing." for name in schema.get("required", ()) if name not in fields
+        ]
     for name, each in fields.items():
         if name in properties:
-            found += nested_field_errors(properties[name], each, f"{place}.{name}".lstrip("."))
+            found += nested_field_errors(properties[name], each, f"{inside}{name}")
     return found
+
+
+def _has_fields(schema: JSONObject, fields: JSONObject) -> bool:
+    """Return whether an object has all fields that it must have, and no others."""
+    required = set(cast(list[str], schema.get("required", ())))
+    is_open = schema.get("additionalProperties") is not False
+    return required <= fields.keys() and (is_open or fields.keys() <= schema.get("properties", {}).keys())
+
+
+def _likeness(schema: JSONObject, fields: JSONObject) -> tuple[int, int]:
+    """Return how much an object is like one of a schema: its known fields, then those that it lacks."""
+    lacking = set(cast(list[str], schema.get("required", ()))) - fields.keys()
+    return len(schema.get("properties", {}).keys() & fields.keys()), -len(lacking)
 
 
 def conversion_error(error: Exception, arguments: JSONObject) -> str:
