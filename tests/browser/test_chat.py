@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 import contextc as cc
 from contextc.web.app_state import ServerOptions
@@ -273,6 +273,28 @@ def test_input_that_arrives_while_a_turn_runs_steers_it_or_waits(person: Person,
     expect(person.rows("user")).to_have_count(3)
     assert person.texts("user") == ["Paint it red", "No, blue", "Thanks"]
     assert person.texts("assistant") == ["Blue it is.", "You are welcome."]
+
+
+def test_an_answer_never_stands_without_its_question(person: Person, model: Model) -> None:
+    """Guarantee 11.9: a queued message is shown in its place before it is fetched, also over a slow network."""
+    gate = Gate()
+    model.will(text_reply("One ", gate, "two."), text_reply("You are welcome."))
+    person.begins("Count")
+    gate.reached()
+    person.composer.fill("Thanks")
+    person.composer.press("Control+Enter")
+    expect(person.page.get_by_test_id("queued")).to_have_count(1)
+    held: list[Route] = []
+    person.page.route(re.compile(r"/messages\?"), lambda route: held.append(route))
+    gate.open()
+    expect(person.rows("assistant")).to_have_count(2)
+    expect(person.page.locator(".prose, .typed")).to_have_text(["Count", "One two.", "Thanks", "You are welcome."])
+    assert held
+    for each in held:
+        each.continue_()
+    person.page.unroute_all()
+    person.sees_ended()
+    expect(person.page.locator(".prose, .typed")).to_have_text(["Count", "One two.", "Thanks", "You are welcome."])
 
 
 def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:

@@ -233,8 +233,16 @@ const HANDLERS = {
   "queued-input"(state, { queued, kind, text = "" }) {
     return { ...state, queued: [...state.queued.filter((each) => each.number !== queued), { number: queued, kind, text }] };
   },
-  "input-taken"(state, { queued, seq }) {
-    return { ...state, queued: state.queued.filter((each) => each.number !== queued), known: Math.max(state.known, seq) };
+  /** Queued input has become a message. It is shown with the text that waited until it is fetched, so no answer precedes it. */
+  "input-taken"(state, { queued: number, seq }) {
+    const taken = state.messages.has(seq) ? [] : state.queued.filter((each) => each.number === number);
+    const sending = taken.map(({ text }) => ({ role: "user", parts: [{ type: "text", text }], uid: `sending-q${number}`, seq }));
+    return {
+      ...state,
+      queued: state.queued.filter((each) => each.number !== number),
+      sending: [...state.sending, ...sending],
+      known: Math.max(state.known, seq),
+    };
   },
   compaction: noted,
   usage(state, { usage, used = state.gauge?.used, available = state.gauge?.available }) {

@@ -84,16 +84,20 @@ function tailOf(state, client, model) {
   const { length, messages, live, sending, queued, approvals, notices, tools, running } = state;
   const speaks = live.some((each) => !each.seq);
   const shared = { notices: NONE, results: EMPTY, client };
-  const rows = sending.map((message) => ({
+  const sent = sending.map((message) => ({
     key: message.uid, seq: message.seq, label: ROLE_NAMES.user, draw: () => html`<${MessageRow} ...${shared} message=${message} tools=${EMPTY} />`,
   }));
+  const replies = live.map((each) => ({
+    key: each.uid, seq: each.seq, label: ROLE_NAMES.assistant,
+    draw: () => html`<${MessageRow} ...${shared} message=${liveMessage(each)} live=${!each.seq} tools=${tools} />`,
+  }));
+  const isStored = ({ seq }) => Boolean(seq); // and not fetched yet
+  const rows = [...sent, ...replies].filter(isStored).sort((one, other) => one.seq - other.seq);
+  rows.push(...sent.filter((row) => !isStored(row)));
   for (const notice of notices.filter((each) => Math.max(1, each.after) > length)) {
     rows.push({ key: notice.key, label: "Notice", draw: () => html`<div class="column"><${Notice} notice=${notice} client=${client} /></div>` });
   }
-  for (const each of live) {
-    const draw = () => html`<${MessageRow} ...${shared} message=${liveMessage(each)} live=${!each.seq} tools=${tools} />`;
-    rows.push({ key: each.uid, seq: each.seq, label: ROLE_NAMES.assistant, draw });
-  }
+  rows.push(...replies.filter((row) => !isStored(row)));
   approvals.forEach((approval, index) => {
     const draw = () => html`<div class="column"><${Approval} approval=${approval} client=${client} first=${index === 0} /></div>`;
     rows.push({ key: `a${approval.id}`, label: "Approval", draw });
