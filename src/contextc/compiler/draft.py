@@ -258,6 +258,9 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Messages that were hidden when they arrived, by place."""
     text_files: Mapping[str, bytes] = {}
     """The bytes of files in the log that may be text, by blob name."""
+    repeated: str = ""
+    """The value with which this request continues the reply of the one before it: that is repeated, without the reply.
+    """
     token_counts: Mapping[int, int] = {}
     """Known token counts of messages in the log, by place."""
     unanswered_calls: Mapping[str, int] = {}

@@ -1143,6 +1143,7 @@ def _on_this_branch(
         waiting=tuple([where for where in standing.waiting if _within(here, where)]),
         produced=tuple([item for item in standing.produced if stands(item)]),
         lead=None,
+        container=standing.container if standing.container and _within(here, standing.container.place) else None,
     )
     sealed = shown.rows
     kept = _on_branch(items, stands)

@@ -84,6 +84,7 @@ from contextc.store.ledger_schema import (
     NO_CHANGES,
     Channel,
     ChannelState,
+    Container,
     EpochReason,
     FragmentCopy,
     HeadChanges,
@@ -585,7 +586,8 @@ def find_prefix_change(ask: CompileInput, old: HeadHashes, resume: bool) -> str:
     return ""
 
 
-def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool) -> HeadParts:
+def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool, continues: str = "") -> HeadParts:
+    """Return the head of a request. `continues` is the value of a reply that it has to send again."""
     provider, terms = ask.provider, ask.terms
     output, formatter = terms.output, terms.formatter
     bare = resume and not provider.resends_head
@@ -595,7 +597,7 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool)
     elif formatter.requires_max_tokens:
         length = budget.reserve or min(provider.model.output, OUTPUT)
     hashed = ("", "") if bare else (terms.head.static, terms.head.tools)
-    key = (*hashed, length, terms.settings_json, resume, marked)
+    key = (*hashed, length, terms.settings_json, resume, marked, continues)
     if (found := ask.head_cache.get(key)) is not None:
         return found
     text = "" if bare else _static_text(ask.options, terms.prompt)
@@ -606,6 +608,8 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool)
     tools = () if bare else terms.tools.tools
     request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
     request = replace(request, settings=formatter.rename_tool_choice(request))
+    if continues:
+        request = formatter.with_continuation(request, continues)
     body = formatter.assemble(request, [MESSAGES_PLACEHOLDER])
     if marked:
         body = formatter.with_head_breakpoint(body)
@@ -684,6 +688,7 @@ def offers_fetch(head: bytes | None) -> bool:
 
 APPENDED = "appended, so that the prefix stays"
 STILL_DECLARED = "no longer offered, but still declared, so that the prefix stays"
+CONTAINER_EXPIRED = "the container {} is not named: it has expired"
 REVERTED_REMARK = "the session goes back to where it stood: the request before this one came to nothing ({why})"
 
 
@@ -1121,11 +1126,38 @@ def _compile(ask: CompileInput) -> Compiled:
         why = why or EpochReason.FIRST_REQUEST
     resume = resume and not why
     draft = _draft(ask, why=why, resume=resume, changed=changed, compacted=compacted)
+    if not (why or resume) and (repeated := _find_repeated(ask)):
+        draft = replace(draft, repeated=repeated, log=(), standing=replace(standing, produced=()))
     passed = _run_passes(draft)
     if resume and passed.epoch:  # a pass began an epoch, so the whole context is sent into a new session
         why, resume, revert = passed.epoch, False, None
         passed = _run_passes(_draft(ask, why=why, resume=False, changed=-1, compacted=compacted))
     return _compiled(ask, passed, revert if resume else None)
+
+
+def _find_repeated(ask: CompileInput) -> str:
+    """Return the value with which a request continues the last reply, if nothing came after it; "" if there is none."""
+    log, formatter = ask.snapshot.log, ask.terms.formatter
+    own = {item.place for item in ask.snapshot.state.produced}
+    if not formatter.repeats_request or not log or any([where not in own for where, _ in log]):
+        return ""
+    found = formatter.read_continuation(log[-1][1])
+    return found.value if found is not None else ""
+
+
+def _find_container(draft: Draft) -> Container | None:
+    """Return the container that the request names: that of the last reply that named one."""
+    found, formatter = draft.standing.container, draft.provider.formatter
+    if formatter.repeats_request:
+        return None
+    for item, message in draft.tail:
+        if item.role == "assistant" and (named := formatter.read_continuation(message)) is not None:
+            found = Container(item.place, named.value, named.expires)
+    return found
+
+
+def _is_expired(container: Container) -> bool:
+    return 0 < container.expires <= message_log.now_ms()
 
 
 def _session(ask: CompileInput) -> tuple[str, bool, str | None]:
@@ -1232,9 +1264,17 @@ def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
     sight, resume = ask.snapshot, draft.resume
     session = sight.state.session
     session_id = session.id if resume and session is not None else None
-    head = build_head(ask, draft.budget, resume=resume, marked="head" in draft.marks)
+    container, continues = _find_container(draft), draft.repeated
+    if container is not None and _is_expired(container):
+        draft = replace(draft, remarks=(*draft.remarks, CONTAINER_EXPIRED.format(container.id)))
+        container = None
+    elif container is not None:
+        continues = container.id
+    head = build_head(ask, draft.budget, resume=resume, marked="head" in draft.marks, continues=continues)
     assembled = assemble_rows(draft, ask.terms.formatter, sight.cached.used, head.settings, ask.fetch)
     standing = _next_state(ask, draft, assembled)
+    if standing.container != container:
+        standing = replace(standing, container=container)
     is_new = bool(draft.new) or ask.retry or sight.state.again or _is_unanswered(draft)
     if resume and not any(row.chunk for row in assembled.new_rows):
         is_new = _ends_with_result(sight.state)  # an empty delta tells a program to go on, and is never sent otherwise
@@ -1298,7 +1338,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         size=size,
         above=ask.terms.budget.system + ask.terms.budget.tools,
         tokens=tokens,
-        seen=sight.tip.seq,
+        seen=sight.state.seen if draft.repeated else sight.tip.seq,
         runs=ask.runs,
         summary=_summary_place(ask, draft, standing),
         reserve=_shrunk_reserve(ask, draft, standing),
@@ -1729,7 +1769,7 @@ def write_commit(
         tip=messages[-1].id if messages else compiled.snapshot.tip.id.hex(),
         branch=compiled.snapshot.tip.branch,  # as compiled: the next request handles what happened since
         revision=compiled.snapshot.tip.revision,
-        produced=items,
+        produced=(*compiled.snapshot.state.produced, *items) if compiled.draft.repeated else items,
         humans=humans,
         answered=compiled.state.answered if final is None else not final.tool_calls,
         session=None if compiled.replaced else session,
@@ -1878,7 +1918,7 @@ def build_cache_entry(
 def _since(compiled: Compiled, stored: Sequence[Message], end: BranchTip) -> CommitTail | None:
     """Return the tail with which the next load begins; None if more than the reply was appended to the conversation."""
     at = compiled.snapshot.tip
-    if (at.branch, at.revision, at.seq + len(stored)) != (end.branch, end.revision, end.seq):
+    if (at.branch, at.revision, at.seq + len(stored)) != (end.branch, end.revision, end.seq) or compiled.draft.repeated:
         return None
     said = tuple([(make_place(end.branch, message.seq), message) for message in stored])
     if any([where != make_place(at.branch, at.seq + index) for index, (where, _) in enumerate(said, 1)]):

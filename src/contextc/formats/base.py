@@ -127,6 +127,13 @@ class EncodedChange(NamedTuple):
     features: tuple[str, ...]
 
 
+class Continuation(NamedTuple):
+    """A value in a reply that the next request has to send again. `expires` is a Unix time in ms; 0: not known."""
+
+    value: str
+    expires: int = 0
+
+
 class EncodedRequest(NamedTuple):
     """A request in a provider's shape, with notes on the changes made to write it."""
 
@@ -186,6 +193,8 @@ class Formatter(ABC):
     """Where the provider accepts the results of a call. Results that were read there stay there, if `layout_extra`
     contains `PLACED_KEY`.
     """
+    repeats_request: ClassVar[bool] = False
+    """True if a reply that is not complete is continued by the same request, without the reply in it."""
     requires_max_tokens: ClassVar[bool] = False
     """True if every request must set the maximum output length."""
     input_includes_cached: ClassVar[bool] = True
@@ -371,6 +380,14 @@ class Formatter(ABC):
             return {**settings, outer: {**given, inner: effort}}
         rest = {name: value for name, value in given.items() if name != inner} | ({inner: effort} if effort else {})
         return {**settings, outer: rest} if rest else {key: each for key, each in settings.items() if key != outer}
+
+    def read_continuation(self, reply: Message) -> Continuation | None:
+        """Return what the request after a reply has to send again, beside its messages; None if there is nothing."""
+        return None
+
+    def with_continuation(self, request: Request, value: str) -> Request:
+        """Return the request with the value of a `Continuation` in its settings, if it takes one."""
+        return request
 
     def can_change_effort(self, settings: JSONObject) -> bool:
         """Return True if a message may change the effort of a request with these settings."""

@@ -283,6 +283,16 @@ class ProviderSession(Struct, frozen=True, omit_defaults=True):
     cursor: str = ""
 
 
+class Container(NamedTuple):
+    """A provider's container that the next request names, and the place of the reply that named it. `expires` is a Unix
+    time in ms; 0 if it is not known.
+    """
+
+    place: int
+    id: str
+    expires: int = 0
+
+
 class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The state of a channel. It is written whole with every commit, so its size does not depend on the history."""
 
@@ -368,6 +378,8 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """True if the provider paused and must be called again without new input (`pause_turn`)."""
     shortened: bool = False
     """True if the session shortened its own history with the last request, so old content may be missing."""
+    container: Container | None = None
+    """The container of the last reply that named one."""
 
     @property
     def changes(self) -> HeadChanges:

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
+from msgspec.structs import replace
+
 from contextc._json import JSONObject
 from contextc.formats.anthropic.codec import (
     BETWEEN_KEY,
@@ -15,6 +17,7 @@ from contextc.formats.anthropic.codec import (
     encode_segment,
     encode_system,
     encode_tool,
+    find_container,
     without_trailing_space,
 )
 from contextc.formats.anthropic.request_settings import SETTINGS
@@ -24,6 +27,7 @@ from contextc.formats.base import (
     OPENING_TEXT,
     Codec,
     CodecFormatter,
+    Continuation,
     EncodedChange,
     EncodedSegment,
     HeadChange,
@@ -34,6 +38,7 @@ from contextc.formats.base import (
 )
 from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.messages import PLACED_KEY, Message, ProviderBlock
+from contextc.tools.definitions import NativeTool
 
 CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
 BLOCKS_WITHOUT_BREAKPOINT = ("thinking", "redacted_thinking")
@@ -185,6 +190,22 @@ class AnthropicFormatter(CodecFormatter):
     def read_message_effort(self, message: Message) -> str:
         fields = cast(JSONObject, own_extra(message.extra, self.provider).get(FIELDS_KEY) or {})
         return text_of(cast(JSONObject, fields.get("output_config") or {}).get("effort"))
+
+    def read_continuation(self, reply: Message) -> Continuation | None:
+        """Return the container of a reply: the code in it waits for results, and its files are there."""
+        return find_container(own_extra(reply.extra, self.provider)) if reply.extra else None
+
+    def with_continuation(self, request: Request, value: str) -> Request:
+        """Return the request with a container, if it has tools that the API runs and names no container itself."""
+        given = request.settings.get("container")
+        own: JSONObject = cast(JSONObject, given) if isinstance(given, dict) else {}
+        has_server_tools = any(
+            [isinstance(tool, NativeTool) and tool.provider == self.provider for tool in request.tools]
+        )
+        if not has_server_tools or own.get("id") or isinstance(given, str):
+            return request
+        container = {"id": value, **{name: each for name, each in own.items() if name != "id"}} if own else value
+        return replace(request, settings={**request.settings, "container": container})
 
     def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
         return sum(["cache_control" in block for block in blocks])

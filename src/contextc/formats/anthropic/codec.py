@@ -9,13 +9,16 @@ Decoding: each block becomes a part. A user message with results and text become
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, as_object, as_objects
+from contextc._json import JSON, JSONObject, as_object, as_objects, id_text
 from contextc.formats.base import (
     UNKNOWN_TOOL,
+    Continuation,
     EncodedSegment,
     Request,
     billing_word,
@@ -398,6 +401,17 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
         usage=_decode_usage(reply),
         extra={provider: rest} if rest else None,
     )
+
+
+def find_container(reply: JSONObject) -> Continuation | None:
+    """Return the container that the tools of a reply ran in; None if there is none."""
+    container = as_object(reply.get("container"))
+    if not (name := id_text(container.get("id"))):
+        return None
+    expires = 0
+    with suppress(ValueError):
+        expires = int(datetime.fromisoformat(str(container.get("expires_at"))).timestamp() * 1000)
+    return Continuation(name, expires)
 
 
 def _decode_usage(reply: JSONObject) -> Usage:

@@ -5,11 +5,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from contextc._json import JSONObject
-from contextc.formats.base import OPENING_TEXT, Codec, CodecFormatter, EncodedSegment, Request, own_extra
+from contextc.formats.base import (
+    OPENING_TEXT,
+    Codec,
+    CodecFormatter,
+    Continuation,
+    EncodedSegment,
+    Request,
+    own_extra,
+)
 from contextc.formats.gemini import codec
 from contextc.formats.gemini.codec import (
     ALONE_KEY,
     BESIDE_KEY,
+    CONTINUATION_TOKEN,
     ROLE_KEY,
     SPELLED_KEY,
     URLSAFE_KEY,
@@ -42,6 +51,7 @@ class GeminiFormatter(CodecFormatter):
     reply_stream = GeminiReplyStream
     messages_key = "contents"
     rules = RULES
+    repeats_request = True
     user_first = True
     caches_system_first = True
     tool_key = "functionDeclarations"
@@ -115,6 +125,14 @@ class GeminiFormatter(CodecFormatter):
         if not (self.signatures and has_thinking_level(settings)):
             return messages
         return with_signatures({"contents": messages})["contents"]
+
+    def read_continuation(self, reply: Message) -> Continuation | None:
+        """Return the token of a reply that reached the limit of one request. It belongs to the next request only."""
+        token = own_extra(reply.extra, self.provider).get(CONTINUATION_TOKEN) if reply.finish == "pause" else None
+        return Continuation(token) if isinstance(token, str) else None
+
+    def with_continuation(self, request: Request, value: str) -> Request:
+        return replace(request, settings={**request.settings, CONTINUATION_TOKEN: value})
 
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
         spelled = [tool if isinstance(tool, NativeTool) else self.name_codec.encode_tool(tool) for tool in tools]

@@ -341,8 +341,10 @@ TIERS = {
     "provisioned_throughput": "provisioned",
 }
 """Types of traffic, as the tiers that they are."""
+CONTINUATION_TOKEN = "continuationToken"
 CANDIDATE_FIELDS = (
     "finishReason",
+    CONTINUATION_TOKEN,
     "finishMessage",
     "safetyRatings",
     "citationMetadata",
