@@ -96,6 +96,38 @@ def test_a_text_is_redacted_wherever_it_is_stored(store: cc.Store) -> None:
     assert find_secrets(store, {"text": 'pä"ss'}) == {}
 
 
+@pytest.mark.parametrize("by", ["text", "message"])
+def test_a_secret_in_an_appended_tool_goes_with_its_text_and_with_a_message_that_it_quotes(
+    store: cc.Store, by: str
+) -> None:
+    """Guarantee 2.8: a tool that is added in the middle of an epoch is stored in the ledger, not in a head."""
+    model = cc.provider("anthropic:claude-opus-5-5", betas=["inline-tools-2026-09-15"])
+    compiler, offered = cc.MessageCompiler(store, model), [cc.Tool(name="files", description="Reads files.")]
+    for text, more in (
+        ("Go on.", []),
+        (SECRET, [cc.Tool(name="pay", description=f"Pays with {SECRET}.")]),
+        ("And?", []),
+    ):
+        store.append("demo", cc.user(text))
+        offered += more
+        compiled = compiler.compile("demo", tools=offered)
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("Done."))
+    assert compiled.state.epoch == 1
+    assert {"shown.items", "message.body"} <= find_secrets(store, {"card": SECRET})["card"]
+    store.redact("demo", 1)
+    assert "shown.items" in find_secrets(store, {"card": SECRET})["card"], "another message is no reason"
+    if by == "text":
+        assert [message.seq for message in store.redact_text("demo", SECRET)] == [3]
+    else:
+        store.redact("demo", 3)
+    assert find_secrets(store, {"card": SECRET}) == {}
+    store.append("demo", cc.user("Again."))
+    after = compiler.compile("demo", tools=[offered[0], cc.Tool(name="pay", description="Pays.")])
+    assert (after.record.why, [tool["name"] for tool in after.params["tools"]][:2]) == ("redacted", ["files", "pay"])
+    assert [finding for finding in scan_store(store) if finding.kind == "fault"] == []
+
+
 def test_a_text_that_is_too_short_is_refused(store: cc.Store) -> None:
     """It would be in nearly everything."""
     store.append("demo", cc.user("abc"))

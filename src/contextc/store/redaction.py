@@ -98,7 +98,7 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages
     changed = False
     for channel, state, attempt in rows:
         channel_state = _decode_state(tx, channel, state)
-        changed |= delete_heads(tx, channel, lambda body: any(quote in _join_strings(body) for quote in quotes))
+        changed |= delete_heads(tx, channel, lambda body: _has_quote(body, quotes))
         leads = not {*(channel_state.lead or ())}.isdisjoint(places)
         if (session := channel_state.session) is not None and (leads or session.id in sessions):
             invalidate_session(tx, channel)
@@ -113,7 +113,7 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages
         for where, row, wire in load_ledger_rows(tx, channel):
             # an unanswered request continues any row of the ledger, not the one before it here
             merged = changed if where & SEQ_MASK > FIRST_UNANSWERED else merged
-            blank = _redact_ledger_row(row, places, first, merged=merged)
+            blank = _redact_ledger_row(row, places, first, quotes, merged=merged)
             if blank is not None or wire:  # an empty row changes nothing for the next one
                 merged = blank is not None
             if blank is not None:
@@ -209,14 +209,31 @@ def invalidate_session(tx: Transaction, channel: int) -> None:
         tx.run(sql, state_to_json(replace(state, session=None, lost=REDACTED)), channel)
 
 
-def _redact_ledger_row(row: LedgerRow, places: Collection[int], first: int, *, merged: bool) -> LedgerRow | None:
-    """Return the row without the text of these messages, or None if it contains none of them."""
+def _redact_ledger_row(
+    row: LedgerRow, places: Collection[int], first: int, quotes: Sequence[str], *, merged: bool
+) -> LedgerRow | None:
+    """Return the row without the text of these messages, or None if it contains none of them.
+
+    `quotes` are the texts that tools defined in the row may quote.
+    """
     held = {where for item in row.items for where in (item.place, *item.places)}
     summary = any(item.kind == "summary" for item in row.items)
     later = summary and any(where & SEQ_MASK >= first for where in held)
-    if held.isdisjoint(places) and not (merged and row.drop) and not later:
+    items = tuple([_redact_definitions(item, lambda body: _has_quote(body, quotes)) for item in row.items])
+    if held.isdisjoint(places) and not (merged and row.drop) and not later and items == row.items:
         return None
-    return empty_row(replace(row, items=tuple([_redact_ledger_item(item, places) for item in row.items])))
+    return empty_row(replace(row, items=tuple([_redact_ledger_item(item, places) for item in items])))
+
+
+def _has_quote(body: bytes, quotes: Sequence[str]) -> bool:
+    text = _join_strings(body)
+    return any([quote in text for quote in quotes])
+
+
+def _redact_definitions(item: Item, has_text: Callable[[bytes], bool]) -> Item:
+    """Return the item without the tools that it defines, if a definition contains a text."""
+    is_hit = bool(item.definitions) and has_text(encode(item.definitions))
+    return replace(item, definitions=()) if is_hit else item
 
 
 def empty_row(row: LedgerRow) -> LedgerRow:
@@ -513,6 +530,7 @@ def _redact_channel(tx: Transaction, channel: int, state: bytes, text: str, sess
 
 
 def _remove_text_from_item(item: Item, text: str) -> Item:
+    item = _redact_definitions(item, lambda body: _contains(body, text))
     if text in item.text:
         return replace(item, text="")
     return replace(item, prefix=item.prefix.replace(text, REDACTED_TEXT)) if text in item.prefix else item
