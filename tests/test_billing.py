@@ -17,10 +17,12 @@ from contextc.analysis import conversation_costs
 from contextc.events import TurnFinish, UsageReport
 from contextc.executor.turn_store import add_usage
 from contextc.formats import formatter
+from contextc.formats.streams import encode_reply
 from contextc.inspection.request_timeline import compute_total_cost, load_timeline
-from contextc.messages import BilledCall, decode_message, encode_message
+from contextc.messages import BilledCall, Text, decode_message, encode_message
 from contextc.models import bill, list_models, list_vendors, model
 from contextc.models.billing_table import load_table
+from contextc.providers.http_client import SSEParser
 from tests.executor.scripted_provider import Scripted, run_turn
 
 M = 1_000_000
@@ -277,6 +279,98 @@ def test_usage_is_stored_whole_and_old_rows_stay_readable() -> None:
     assert decode_message(encode_message(message)).usage == usage
     assert msgspec.json.decode(b'{"input":9,"cache_read":2}', type=cc.Usage) == cc.Usage(input=9, cache_read=2)
     assert msgspec.json.encode(cc.Usage(input=9)) == b'{"input":9}'
+
+
+REPORTED = [
+    pytest.param("xai:grok-4", {"cost_in_usd_ticks": 37_756_000}, 0.0037756, id="ticks of xAI"),
+    pytest.param("openrouter:anthropic/claude-opus-5", {"cost": 0.95}, 0.95, id="credits of OpenRouter"),
+    pytest.param(
+        "openrouter:anthropic/claude-opus-5",
+        {"cost": 0.05, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.9}}, 0.95,
+        id="a key of one's own at OpenRouter",
+    ),
+    pytest.param("openrouter:anthropic/claude-opus-5", {"cost": 0.05, "is_byok": True}, None, id="an unknown part"),
+    pytest.param("deepseek:deepseek-chat", {"cost": 0.95}, None, id="a field that is not known to be dollars"),
+    pytest.param("xai:grok-4", {"cost_in_usd_ticks": -1}, None, id="no cost"),
+    pytest.param("xai:grok-4", {"cost_in_usd_ticks": "1"}, None, id="no number"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "fields", "dollars"), REPORTED)
+def test_dollars_that_a_reply_reports_are_its_cost(name: str, fields: JSONObject, dollars: float | None) -> None:
+    """SPEC 23.3: they include discounts and fees that no table has. The replies are stand-ins, by the vendors' pages:
+    docs.x.ai/developers/cost-tracking, openrouter.ai/docs/use-cases/usage-accounting.
+    """
+    provider = cc.provider(name, window=100_000)
+    reply = chat("default")
+    usage = provider.formatter.decode_reply({**reply, "usage": {**reply["usage"], **fields}}).usage
+    assert usage is not None
+    assert usage.dollars == (pytest.approx(dollars) if dollars is not None else None)
+    computed = bill(provider.model, msgspec.structs.replace(usage, dollars=None))
+    assert bill(provider.model, usage) == ((usage.dollars, False) if dollars is not None else computed)
+
+
+def test_costs_by_cause_add_up_to_the_dollars_that_a_reply_reports() -> None:
+    """Otherwise a table of causes would contradict the total beside it."""
+    with cc.open_store("memory:") as store:
+        store.append("c", cc.user("hi " * 500))
+        compiler = cc.MessageCompiler(store, "xai:grok-4")
+        attempt = compiler.compile("c")
+        compiler.begin(attempt)
+        usage = cc.Usage(input=1_000, output=100, dollars=0.5)
+        compiler.commit(attempt, produced=[cc.assistant("Hi.")], usage=usage)
+        costs = conversation_costs(store, "c")
+        assert costs.cost == pytest.approx(0.5)
+        assert sum([each.cost or 0.0 for each in costs.lines]) == pytest.approx(0.5)
+        assert compute_total_cost(store, "c") == (pytest.approx(0.5), False)
+
+
+def test_a_sum_has_reported_dollars_only_if_all_of_it_has() -> None:
+    some = cc.Usage(input=10, dollars=0.25)
+    assert add_usage(add_usage(cc.Usage(), some), some).dollars == 0.5
+    assert add_usage(some, cc.Usage(input=10)).dollars is None
+    assert add_usage(cc.Usage(input=10), some).dollars is None
+
+
+WRITTEN = {
+    "anthropic": cc.Usage(
+        input=2_000, output=100, cache_read=300, cache_write=500, cache_write_long=400, reasoning=20, tier="batch",
+        speed="fast", region="us", model="claude-opus-4-8", input_differs=True,
+        calls=(
+            BilledCall(kind="compaction", input=180_000, output=3_500, cache_write=50, cache_write_long=50),
+            BilledCall(kind="declined", model="claude-fable-5", input=408, output=30),
+            BilledCall(kind="advisor_message", model="claude-opus-5", input=5_000, output=700),
+        ),
+    ),
+    "openai_responses": cc.Usage(
+        input=2_000, output=100, cache_read=300, cache_write=500, cache_write_long=400, reasoning=20, tier="flex"
+    ),
+    "openai_chat": cc.Usage(input=2_000, output=100, cache_read=300, cache_write=500, reasoning=20, tier="priority"),
+    "gemini": cc.Usage(input=2_000, output=100, cache_read=300, reasoning=20, tier="flex"),
+    "bedrock": cc.Usage(
+        input=2_000, output=100, cache_read=300, cache_write=500, cache_write_long=400, tier="bedrock flex"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("format", WRITTEN)
+def test_a_written_reply_has_the_usage_that_it_was_read_with(format: str) -> None:
+    """The proxy converts replies: its client must not see a cheaper one."""
+    form, usage = formatter(format), WRITTEN[format]
+    body = encode_reply(form, "m", [cc.assistant("Hi.")], usage, {})
+    assert form.decode_reply(body).usage == usage
+    if form.reply_stream is not None:
+        request = {"stream_options": {"include_usage": True}}
+        stream = form.reply_stream(request, "m", "r_1")
+        parser, message = SSEParser(), cc.assistant("Hi.", usage=usage, finish="stop")
+        events = parser.feed(stream.begin() + stream.add(Text(text="Hi.")) + stream.end(message))
+        assert form.decode_stream(events).usage == usage
+
+
+def test_a_tier_that_a_format_does_not_know_is_left_out() -> None:
+    """A client would refuse it, or bill it as another one."""
+    body = encode_reply(formatter("anthropic"), "m", [cc.assistant("Hi.")], cc.Usage(input=1, tier="flex"), {})
+    assert "service_tier" not in body["usage"]
 
 
 @pytest.mark.parametrize("strange", [None, "x", 5, [None, "x", {"type": 5}], {"type": "message"}])

@@ -254,7 +254,7 @@ class Usage(
     `speed` and `region` are those of the call as the reply reports them, "" for the standard ones. `model` is the model
     that answered in place of the requested one. `calls` are further calls that are not part of the other figures.
     `input_differs` is true if `input` is not the size of the request: the provider compacted or cleared a part of it,
-    or called the model several times.
+    or called the model several times. `dollars` is what the call cost, if the reply reports it.
     """
 
     input: int = 0
@@ -269,6 +269,7 @@ class Usage(
     model: str = ""
     calls: tuple[BilledCall, ...] = ()
     input_differs: bool = False
+    dollars: float | None = None
 
 
 class Message(

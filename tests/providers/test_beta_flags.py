@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import contextc as cc
-from contextc._json import JSONObject
+from contextc._json import JSONObject, decode
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.events import RetryScheduled
 from contextc.providers.client import ProviderCall
@@ -122,6 +122,45 @@ def test_a_flag_that_the_vendor_refuses_is_not_sent_again() -> None:
     assert INLINE in retry.error
     assert [message.text for message in store.load("demo")] == ["first", "one", "second", "two", "third", "three"]
     assert executor.explain("demo").record.betas == (EFFORT,)
+
+
+def test_flags_of_bedrock_are_sent_in_the_body(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Converse has no header for them. Flags among the settings of the caller are kept."""
+    monkeypatch.setenv("TEST_KEY", KEY)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    settings = {"additionalModelRequestFields": {"thinking": thinking, "anthropic_beta": ["own-2026-01-01"]}}
+    with FakeVendors(Replies([Reply(text="Hello.")])) as standin:
+        url = standin.url("bedrock")
+        provider = cc.provider("bedrock:us.anthropic.claude-opus-4-5", url=url, key="TEST_KEY", betas=[INLINE])
+        result = cc.Agent(provider, settings=settings).run_sync("Hi!")
+        (record,) = standin.records
+        assert standin.refused == []
+        assert decode(record.raw)["additionalModelRequestFields"] == {
+            "thinking": thinking,
+            "anthropic_beta": ["own-2026-01-01", INLINE],
+        }
+        assert "anthropic-beta" not in record.headers
+        assert result.manifest.record.betas == (INLINE,)
+    python = as_python(provider, provider.formatter, b'{"messages": []}', betas=(INLINE,))
+    assert "extra_headers" not in python
+
+
+def test_a_flag_that_bedrock_refuses_is_not_sent_again() -> None:
+    """It names the flag in the text of its error, as other vendors do."""
+    answer: list[JSONObject] = [
+        {"messageStart": {"role": "assistant"}},
+        {"contentBlockDelta": {"contentBlockIndex": 0, "delta": {"text": "Yes."}}},
+        {"contentBlockStop": {"contentBlockIndex": 0}},
+        {"messageStop": {"stopReason": "end_turn"}},
+    ]
+    line = Scripted(fails("invalid", f"invalid beta flag: {INLINE}"), answer, answer)
+    provider = cc.provider("bedrock:us.anthropic.claude-opus-4-5", betas=[INLINE, EFFORT])
+    executor = cc.AgentExecutor(cc.open_store("memory:"), provider, endpoint=line, triggers=())
+    run_turn(executor, "first")
+    run_turn(executor, "second")
+    sent = [each["additionalModelRequestFields"]["anthropic_beta"] for each in line.requests]
+    assert sent == [[INLINE, EFFORT], [EFFORT], [EFFORT]]
 
 
 def test_another_refusal_ends_the_turn_as_before() -> None:

@@ -249,6 +249,7 @@ def _cost_fields(bill: Bill | None) -> JSONObject:
 
 def _request_row(record: RequestRecord, bill: Bill | None) -> tuple[str, ...]:
     usage = record.usage
+    reported = " reported" if usage is not None and usage.dollars is not None else ""
     return (
         str(record.request),
         record.mode if record.observed is None else describe_mode(record.observed),
@@ -256,7 +257,7 @@ def _request_row(record: RequestRecord, bill: Bill | None) -> tuple[str, ...]:
         f"{record.corrected_budget.input:,}",
         f"{record.shared_tokens:,}",
         f"{usage.output:,}" if usage else "",
-        format_dollars(bill.dollars, is_lower_bound=bill.is_lower_bound) if bill is not None else "",
+        format_dollars(bill.dollars, is_lower_bound=bill.is_lower_bound) + reported if bill is not None else "",
     )
 
 

@@ -639,8 +639,8 @@ class ArgumentCache:
         key = (id(prompt), id(tools), channel.agent, channel.directory, given, budget, output, sent)
         if (found := self._terms.get(key)) is not None:
             return found
-        settings = deepcopy(settings) if settings else {}
         provider, options = self.provider, self.options
+        settings = provider.settings_with_betas(deepcopy(settings) if settings else {})
         effort = EffortPlan(settings, self._formatter.read_effort(settings))
         if sent is not None and not provider.session_resumption:
             hashed = step.hash_head(self._formatter, options, prompt, tools, settings).settings

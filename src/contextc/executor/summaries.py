@@ -126,7 +126,7 @@ async def summarize_with_model(endpoint: Endpoint, provider: Provider, wanted: S
     request = Request(
         system=system(SUMMARY_INSTRUCTIONS),
         messages=(user(text),),
-        settings={**ours, **provider.settings, **provider.stream_settings},
+        settings=provider.settings_with_betas({**ours, **provider.settings, **provider.stream_settings}),
     )
     body = formatter.encode_request(request)
     return await _repeat_request(

@@ -141,6 +141,7 @@ def add_usage(before: Usage, more: Usage | None) -> Usage:
         model=_common_word(before.model, more.model, is_first=is_first),
         calls=_add_calls(before.calls, more.calls),
         input_differs=before.input_differs or more.input_differs,
+        dollars=_add_dollars(before.dollars, more.dollars, is_first=is_first),
     )
 
 
@@ -160,6 +161,12 @@ def _add_calls(before: tuple[BilledCall, ...], more: tuple[BilledCall, ...]) -> 
         counts = {name: getattr(held, name) + getattr(each, name) for name in CALL_COUNTS} if held is not None else {}
         sums[key] = replace(each, **counts)
     return tuple(sums.values())
+
+
+def _add_dollars(before: float | None, more: float | None, *, is_first: bool) -> float | None:
+    if is_first:
+        return more
+    return before + more if before is not None and more is not None else None
 
 
 def _common_word(before: str, more: str, *, is_first: bool) -> str:

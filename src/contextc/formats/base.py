@@ -594,12 +594,34 @@ def note_for_repair(repair: PairingRepair) -> ConversionNote | None:
 STANDARD_WORDS = ("standard", "default", "auto", "unspecified", "on_demand", "global", "not_available")
 """Words of replies for the tier, the speed or the region at list prices."""
 MAX_WORD = 40
+TICKS_PER_DOLLAR = 10_000_000_000
+"""docs.x.ai/developers/cost-tracking"""
 
 
 def billing_word(value: JSON, names: Mapping[str, str] = {}) -> str:
     """Return the word of a reply for a tier, a speed or a region; "" for the standard one. `names` renames words."""
     word = value.strip().lower()[:MAX_WORD] if isinstance(value, str) else ""
     return "" if word in STANDARD_WORDS else names.get(word, word)
+
+
+def reported_dollars(usage: JSONObject, *, in_cost: bool = False) -> float | None:
+    """Return what a call cost in dollars, as its usage reports it; None if it does not.
+
+    xAI counts in ticks. With `in_cost`, the endpoint bills `cost` in dollars. If the caller brought a key of the vendor
+    (`is_byok`), the vendor bills its part to that key.
+    """
+    if (ticks := _price(usage.get("cost_in_usd_ticks"))) is not None:
+        return ticks / TICKS_PER_DOLLAR
+    cost = _price(usage.get("cost")) if in_cost else None
+    if cost is None or not usage.get("is_byok"):
+        return cost
+    upstream = _price(as_object(usage.get("cost_details")).get("upstream_inference_cost"))
+    return cost + upstream if upstream is not None else None
+
+
+def _price(value: JSON) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < float("inf") else None
 
 
 def own_extra(extra: Extra | None, provider: str) -> JSONObject:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, encode, fix_surrogates, id_text
 from contextc.errors import FailureKind, InvalidInput
 from contextc.formats.message_preparation import NameCodec
-from contextc.messages import Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_call
+from contextc.messages import BilledCall, Message, Reasoning, Text, ToolCall, ToolResult, Usage, tool_call
 
 if TYPE_CHECKING:
     from contextc.formats.base import Formatter
@@ -256,7 +256,7 @@ def encode_reply(
             made = {**id, "object": "response", "model": model, "status": status, "output": wires[0] if wires else []}
             if status == "incomplete":
                 made["incomplete_details"] = {"reason": "max_output_tokens"}
-            return {**made, **({"usage": responses_usage(used)} if usage else {})}
+            return {**made, **openai_tier(used), **({"usage": responses_usage(used)} if usage else {})}
         case "gemini":
             candidates: list[JSON] = [
                 {"index": index, "content": wire[0] if wire else {"role": "model", "parts": []}}
@@ -267,7 +267,7 @@ def encode_reply(
             return {**made, **({"usageMetadata": gemini_usage(used)} if usage else {})}
         case "bedrock":
             made = {"output": {"message": first}, "stopReason": finish}
-            return {**made, **({"usage": _bedrock_usage(used)} if usage else {})}
+            return {**made, **_bedrock_tier(used), **({"usage": _bedrock_usage(used)} if usage else {})}
         case "ollama":
             counts: JSONObject = {"prompt_eval_count": used.input, "eval_count": used.output} if usage else {}
             done: JSONObject = {"done": True, "done_reason": finish} if finish else {"done": False}
@@ -278,26 +278,68 @@ def encode_reply(
                 for index, (wire, reason) in enumerate(zip(wires, reasons, strict=True))
             ]
             made = {**id, "object": "chat.completion", "model": model, "choices": choices}
-            return {**made, **({"usage": chat_usage(used)} if usage else {})}
+            return {**made, **openai_tier(used), **({"usage": chat_usage(used)} if usage else {})}
+
+
+DECLINED = "declined"
+"""The kind of a billed call whose model declined, so that a fallback answered."""
+REPLY_TIERS = {
+    "anthropic": ("priority", "batch"),
+    "openai": ("flex", "priority", "scale", "ultrafast"),
+    "gemini": ("flex", "priority"),
+}
+"""Tiers that replies of a format may name. Other formats have other words, which are left out."""
 
 
 def anthropic_usage(usage: Usage) -> JSONObject:
+    made = _anthropic_tokens(usage)
+    made |= {"output_tokens_details": {"thinking_tokens": usage.reasoning}} if usage.reasoning else {}
+    made |= _reply_tier(usage, "anthropic", "service_tier")
+    made |= {"speed": usage.speed} if usage.speed == "fast" else {}
+    made |= {"inference_geo": usage.region} if usage.region else {}
+    return {**made, **({"iterations": _anthropic_iterations(usage)} if usage.calls or usage.model else {})}
+
+
+def _anthropic_tokens(usage: Usage | BilledCall) -> JSONObject:
     made: JSONObject = {
         "input_tokens": usage.input - usage.cache_read - usage.cache_write,
         "output_tokens": usage.output,
         "cache_read_input_tokens": usage.cache_read,
         "cache_creation_input_tokens": usage.cache_write,
     }
-    return {**made, **({"output_tokens_details": {"thinking_tokens": usage.reasoning}} if usage.reasoning else {})}
+    if usage.cache_write_long:
+        short = usage.cache_write - usage.cache_write_long
+        lifetimes = {"ephemeral_5m_input_tokens": short, "ephemeral_1h_input_tokens": usage.cache_write_long}
+        made["cache_creation"] = lifetimes
+    return made
+
+
+def _anthropic_iterations(usage: Usage) -> list[JSON]:
+    """Return the calls that are billed beside the figures of a reply, and the one that answered."""
+    made: list[JSON] = []
+    for call in usage.calls:
+        kind = "message" if call.kind == DECLINED else call.kind
+        made.append({"type": kind, **({"model": call.model} if call.model else {}), **_anthropic_tokens(call)})
+    answered: JSONObject = {"type": "fallback_message", "model": usage.model} if usage.model else {"type": "message"}
+    return [*made, {**answered, **_anthropic_tokens(usage)}]
 
 
 def _bedrock_usage(usage: Usage) -> JSONObject:
-    return {
+    made: JSONObject = {
         "inputTokens": usage.input - usage.cache_read - usage.cache_write,
         "outputTokens": usage.output,
         "cacheReadInputTokens": usage.cache_read,
         "cacheWriteInputTokens": usage.cache_write,
     }
+    if usage.cache_write_long:
+        lifetimes = {"1h": usage.cache_write_long, "5m": usage.cache_write - usage.cache_write_long}
+        made["cacheDetails"] = [{"ttl": ttl, "inputTokens": tokens} for ttl, tokens in lifetimes.items()]
+    return made
+
+
+def _bedrock_tier(usage: Usage) -> JSONObject:
+    named = usage.tier.removeprefix("bedrock ")
+    return {"serviceTier": {"type": named}} if named != usage.tier else {}
 
 
 def gemini_usage(usage: Usage) -> JSONObject:
@@ -306,16 +348,29 @@ def gemini_usage(usage: Usage) -> JSONObject:
         "candidatesTokenCount": usage.output - usage.reasoning,
         "thoughtsTokenCount": usage.reasoning,
         "cachedContentTokenCount": usage.cache_read,
+        **_reply_tier(usage, "gemini", "serviceTier"),
     }
 
 
 def responses_usage(usage: Usage) -> JSONObject:
+    details: JSONObject = _details(cached_tokens=usage.cache_read, cache_write_tokens=usage.cache_write)
+    if usage.cache_write_long:
+        details["cache_write_tokens_details"] = {"ttl_12h_tokens": usage.cache_write_long}
     return {
         "input_tokens": usage.input,
-        "input_tokens_details": _details(cached_tokens=usage.cache_read, cache_write_tokens=usage.cache_write),
+        "input_tokens_details": details,
         "output_tokens": usage.output,
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
     }
+
+
+def openai_tier(usage: Usage) -> JSONObject:
+    """Return the field of a reply with the tier, which is beside its usage."""
+    return _reply_tier(usage, "openai", "service_tier")
+
+
+def _reply_tier(usage: Usage, words: str, field: str) -> JSONObject:
+    return {field: usage.tier} if usage.tier in REPLY_TIERS[words] else {}
 
 
 def chat_usage(usage: Usage) -> JSONObject:

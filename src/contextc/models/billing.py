@@ -1,6 +1,7 @@
 """The cost of a call: what the provider bills for it, by the usage that its reply reports.
 
-The factors for tiers, speeds and regions are in `billing.toml`. A cost is a lower bound if a part of it is unknown: a
+The factors for tiers, speeds and regions are in `billing.toml`. A reply that reports its own dollars costs these, and
+all prices of that call are scaled to them. A cost is a lower bound if a part of it is unknown: a
 word without a row, a model without a price beside the one that answered, or long cache writes without a price.
 """
 
@@ -42,7 +43,9 @@ def cost(model: Model, usage: Usage) -> float | None:
 
 def bill(model: Model, usage: Usage) -> Bill | None:
     """Return what a provider bills for a call, or None if it is unknown. `model` is the one that was requested."""
-    applied = apply_price(model, usage)
+    if usage.dollars is not None:
+        return Bill(usage.dollars)
+    applied = _list_price(model, usage)
     if applied is None:
         return None
     bills: list[Bill | None] = [_bill_tokens(applied, usage)]
@@ -83,7 +86,18 @@ def add_bills(bills: Iterable[Bill | None]) -> Bill | None:
 
 
 def apply_price(model: Model, usage: Usage) -> AppliedPrice | None:
-    """Return the price of the model that answered a call, with the factors of its tier, speed and region."""
+    """Return the price of the model that answered a call, with the factors of its tier, speed and region.
+
+    It is scaled to the dollars that the reply reports.
+    """
+    applied = _list_price(model, usage)
+    computed = _bill_tokens(applied, usage).dollars if applied is not None else 0.0
+    if applied is None or usage.dollars is None or not computed:
+        return applied
+    return AppliedPrice(scale_price(applied.price, usage.dollars / computed))
+
+
+def _list_price(model: Model, usage: Usage) -> AppliedPrice | None:
     answered = _find_model(model, usage.model)
     return _with_factors(answered, usage.input, usage, FACTOR_FIELDS) if answered is not None else None
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject
 from contextc._plugins import PROVIDERS as PLUGIN_PROVIDERS
 from contextc._plugins import data_files, load_plugin, plugins
 from contextc.config import PROVIDERS, check_provider_trust, mask_secrets, read_providers
@@ -143,20 +143,35 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The header that beta flags are sent in; "" if none is known."""
         return _tables().calls.get(self.format, {}).get("beta_header", "")
 
+    @property
+    def beta_field(self) -> str:
+        """The field of a request's body that beta flags are sent in; "" if they are sent in a header."""
+        return _tables().calls.get(self.format, {}).get("beta_field", "")
+
     def headers_with(self, betas: Collection[str]) -> dict[str, str]:
         """Return the headers of a request with these beta flags."""
-        return {**({self.beta_header: ",".join(betas)} if betas else {}), **dict(self.headers)}
+        return {**({self.beta_header: ",".join(betas)} if betas and self.beta_header else {}), **dict(self.headers)}
+
+    def settings_with_betas(self, settings: JSONObject) -> JSONObject:
+        """Return settings with the beta flags, if they belong into the body. Flags that it has are kept."""
+        if not self.betas or not self.beta_field:
+            return settings
+        outer, _, inner = self.beta_field.partition(".")
+        fields = cast(JSONObject, found) if isinstance(found := settings.get(outer), dict) else {}
+        given = cast(list[JSON], flags) if isinstance(flags := fields.get(inner), list) else []
+        return {**settings, outer: {**fields, inner: [*dict.fromkeys([*given, *self.betas])]}}
 
     def sending(self, betas: object = None, headers: object = None) -> "Provider":
         """Return this provider with more beta flags and headers."""
         more = _check_betas(betas) if betas is not None else ()
         added = dict(self.headers) | dict(_check_headers(headers) if headers is not None else ())
         found = replace(self, betas=tuple(dict.fromkeys((*self.betas, *more))), headers=tuple(added.items()))
-        if found.betas and not found.beta_header:
+        if found.betas and not (found.beta_header or found.beta_field):
             raise InvalidSetting(
                 f"betas: no header for beta flags of {self.name} is known", fix='Pass it: headers={"…": "…"}.'
             )
-        if taken := next((name for name in added if name.lower() == found.beta_header.lower()), None):
+        header = found.beta_header.lower()
+        if taken := next((name for name in added if header and name.lower() == header), None):
             raise InvalidSetting(f"headers: {taken} is written from betas", fix='Pass betas=["…"].')
         return found
 

@@ -93,7 +93,7 @@ def as_python(
     source = "\n".join([*imports, *([] if served else [""]), f"client = {table['client']}({', '.join(options)})"])
     needs = "import os\n\n" if "os.environ" in source else ""
     extra = f", {table['unknown']}={python_literal(unknown)}" if unknown else ""
-    extra += f", extra_headers={python_literal(provider.headers_with(betas))}" if betas else ""
+    extra += f", extra_headers={python_literal(provider.headers_with(betas))}" if betas and provider.beta_header else ""
     printed = "for event in answer:\n    print(event)\n" if request.get("stream") is True else "print(answer)\n"
     remark = _comment(
         [_local_server_text(provider)] if served else [_unknown_url_text(provider)] if url == UNKNOWN_URL else []

@@ -36,6 +36,7 @@ from contextc.formats.base import (
 from contextc.formats.block_table import Block, BlockCodec, BlockTable, Field
 from contextc.formats.lint_engine import FieldTypes
 from contextc.formats.message_preparation import APART_KEY, bytes_of, decode_base64, encode_base64, guess_media_type
+from contextc.formats.streams import DECLINED
 from contextc.messages import (
     AnyPart,
     BilledCall,
@@ -444,7 +445,7 @@ def _billed_calls(iterations: Iterable[JSONObject], answered: str, *, has_fallba
         if kind not in SAMPLINGS:
             yield BilledCall(kind=kind, model=model, **(_tokens(each) if kind in BILLED_APART else {}))
         elif has_fallback and kind != FALLBACK and model != answered and each.get("output_tokens"):
-            yield BilledCall(kind="declined", model=model, **_tokens(each))
+            yield BilledCall(kind=DECLINED, model=model, **_tokens(each))
 
 
 def _tokens(usage: JSONObject) -> dict[str, int]:

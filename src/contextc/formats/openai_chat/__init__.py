@@ -22,7 +22,7 @@ class OpenAIFormatter(Formatter):
     `reasoning_content`; None if it accepts none. With `cache_marks` the endpoint accepts cache breakpoints in the
     content, as Anthropic does. With `media_in_results` a tool message may hold images. `model` is the requested model.
     It matters at endpoints with models of several vendors, because one vendor's signed reasoning is not valid for
-    another's.
+    another's. With `reports_cost`, `usage.cost` of a reply is what it cost in dollars.
     """
 
     name = "openai_chat"
@@ -56,8 +56,10 @@ class OpenAIFormatter(Formatter):
         media_in_results: bool = False,
         model: str | None = None,
         reasoning: ReasoningPolicy = "native",
+        reports_cost: bool = False,
     ) -> None:
         self.provider, self.reasoning_field, self.reasoning = provider, reasoning_field, reasoning
+        self.reports_cost = reports_cost
         self.cache_marks, self.media_in_results, self.model = cache_marks, media_in_results, model
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
@@ -100,7 +102,7 @@ class OpenAIFormatter(Formatter):
         return isinstance(first, dict) and isinstance(cast(JSONObject, first).get("message"), dict)
 
     def _decode_reply(self, reply: JSONObject) -> Message:
-        return codec.decode_reply(reply, self.provider, self.reasoning_field)
+        return codec.decode_reply(reply, self.provider, self.reasoning_field, reports_cost=self.reports_cost)
 
     def session_id_of(self, reply: JSONObject, field: str) -> str:
         return super().session_id_of(reply, field) or id_text(reply.get("id"))

@@ -20,6 +20,7 @@ from contextc.formats.base import (
     merge_extra,
     other_fields,
     own_extra,
+    reported_dollars,
     simplify_content,
     with_extra,
 )
@@ -576,7 +577,9 @@ def decode_request(body: JSONObject, provider: str, reasoning_field: str | None)
     )
 
 
-def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) -> Message:
+def decode_reply(
+    reply: JSONObject, provider: str, reasoning_field: str | None, *, reports_cost: bool = False
+) -> Message:
     choices = cast(list[JSONObject], reply.get("choices") or [{}])
     choice = next((each for each in choices if each.get("index") == 0), choices[0])
     codec = ChatCodec(provider, reasoning_field, author=reply.get("model"), replied=True)
@@ -605,6 +608,7 @@ def decode_reply(reply: JSONObject, provider: str, reasoning_field: str | None) 
             cache_write=read.get("cache_write_tokens") or 0,
             reasoning=wrote.get("reasoning_tokens") or 0,
             tier=billing_word(reply.get("service_tier"), TIERS),
+            dollars=reported_dollars(usage, in_cost=reports_cost),
         ),
         extra={**(message.extra or {}), f"{provider} reply": facts} if facts else message.extra,
     )

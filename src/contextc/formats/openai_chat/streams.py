@@ -17,6 +17,7 @@ from contextc.formats.streams import (
     StreamReader,
     ToolCallAccumulator,
     chat_usage,
+    openai_tier,
     server_sent_event,
 )
 from contextc.messages import Message, Reasoning, Text, ToolCall, Usage, tool_call
@@ -148,7 +149,8 @@ class ChatReplyStream(ReplyEncoder):
     def _end(self, message: Message) -> bytes:
         made = self._chunk({}, message.finish or "stop")
         if as_object(self.request.get("stream_options")).get("include_usage"):
-            made += server_sent_event({**self._head(), "choices": [], "usage": chat_usage(message.usage or Usage())})
+            used = message.usage or Usage()
+            made += server_sent_event({**self._head(), **openai_tier(used), "choices": [], "usage": chat_usage(used)})
         return made + DONE
 
     def _chunk(self, delta: JSONObject, finish: str | None = None) -> bytes:

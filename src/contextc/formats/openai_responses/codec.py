@@ -33,6 +33,7 @@ from contextc.formats.base import (
     merge_extra,
     other_fields,
     own_extra,
+    reported_dollars,
     result_content,
     simplify_content,
 )
@@ -566,6 +567,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
             cache_write_long=kept.get("ttl_12h_tokens") or 0,
             tier=billing_word(reply.get("service_tier"), TIERS),
             input_differs=any([item.get("type") == "compaction" for item in _output(reply)]),
+            dollars=reported_dollars(usage),
         ),
         extra={extra_key(provider): rest} if rest else None,
     )

@@ -16,6 +16,7 @@ from contextc.formats.streams import (
     ReplyEncoder,
     StreamDecoder,
     StreamReader,
+    openai_tier,
     responses_usage,
     server_sent_event,
 )
@@ -184,11 +185,11 @@ class ResponsesReplyStream(ReplyEncoder):
         response |= {"incomplete_details": {"reason": reason}} if reason else {}
         used = message.usage or Usage()
         usage: JSONObject = {
-            **responses_usage(used),
-            "input_tokens_details": {"cached_tokens": used.cache_read},
+            **(counts := responses_usage(used)),
+            "input_tokens_details": {"cached_tokens": 0, **counts["input_tokens_details"]},
             "total_tokens": used.input + used.output,
         }
-        return {**response, "usage": usage}
+        return {**response, **openai_tier(used), "usage": usage}
 
     def _end(self, message: Message) -> bytes:
         response = self.whole(message)

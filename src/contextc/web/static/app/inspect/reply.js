@@ -41,7 +41,7 @@ export function Reply({ name, step, load }) {
     ["billed as", usage && ["tier", "speed", "region"].filter((each) => usage[each]).map((each) => `${each} ${oneLine(usage[each], 40)}`).join(", ")],
     ["further calls", usage?.calls?.length > 0 && usage.calls.map((each) =>
       `${oneLine(each.kind, 40)}: ${number(each.input ?? 0)} in, ${number(each.output ?? 0)} out`).join("; ")],
-    ["cost", data.cost != null && costText(data)],
+    ["cost", data.cost != null && `${costText(data)}${usage?.dollars != null ? ", as the provider reports it" : ""}`],
   ].filter(([, value]) => value);
   return html`<div class="panel scrolls reply" data-testid="reply">
     <dl class="reply-facts">${facts.map(([label, value]) => html`<div key=${label}><dt>${label}</dt><dd>${value}</dd></div>`)}</dl>
