@@ -74,9 +74,9 @@ class Settings(NamedTuple):
     session_gap: Setting = Setting("1h", "default")
     """The pause after an agent's last turn that makes its next turn begin a session."""
     summary_instructions: Setting = Setting("", "default")
-    """What summaries of old messages should keep, in addition to what they always keep."""
+    """Things that summaries of old messages should keep, in addition to what they always keep."""
     policy: Setting = Setting("default", "default")
-    """How messages are left out when the window is full: `default` or `sliding_window`."""
+    """The way in which messages are left out when the window is full: `default` or `sliding_window`."""
     observation_keep_days: Setting = Setting("", "default")
     """The age in days at which observed conversations are deleted; empty means never."""
     observation_max_bytes: Setting = Setting("", "default")

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2b
-from typing import Literal, NamedTuple, TypeAlias, TypedDict, Unpack, assert_never, cast, get_args
+from typing import Literal, NamedTuple, TypeAlias, TypedDict, TypeVar, Unpack, assert_never, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -270,6 +270,29 @@ class Usage(
     calls: tuple[BilledCall, ...] = ()
     input_differs: bool = False
     dollars: float | None = None
+
+
+MAX_TOKEN_COUNT = 1 << 53
+COUNT_FIELDS = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_write_long")
+Counted = TypeVar("Counted", Usage, BilledCall)
+
+
+def valid_usage(usage: Usage | None) -> Usage | None:
+    """Return the usage with valid token counts only, whatever the provider sent."""
+    if usage is None:
+        return None
+    usage = _with_valid_counts(usage)
+    return replace(usage, calls=tuple([_with_valid_counts(each) for each in usage.calls])) if usage.calls else usage
+
+
+def _with_valid_counts(usage: Counted) -> Counted:
+    """Return usage with integers as token counts, and 0 for those that cannot be true."""
+    valid: dict[str, int] = {}
+    for name in COUNT_FIELDS:
+        count: object = getattr(usage, name, 0)
+        if type(count) is not int or not 0 <= count < MAX_TOKEN_COUNT:
+            valid[name] = int(count) if isinstance(count, int | float) and 0 < count < MAX_TOKEN_COUNT else 0
+    return replace(usage, **valid) if valid else usage
 
 
 class Message(
@@ -765,7 +788,7 @@ UnansweredReason: TypeAlias = Literal["interrupted", "cancelled", "still running
 PairingRepairKind: TypeAlias = Literal["synthetic", "orphan", "duplicate", "moved", "renamed"]
 
 ResultPlacement: TypeAlias = Literal["after call", "after replies", "later"]
-"""Where a provider accepts results: directly after their call, after the replies that follow it, or anywhere later."""
+"""The place of results: directly after their call, after the replies that follow it, or anywhere later."""
 
 PLACED_KEY = "placed"
 """Key in the `extra` of a message of a request that pairing would have written in another way.
@@ -1211,7 +1234,7 @@ def _skip_space(text: str, at: int) -> int:
 
 
 class HiddenMessage(NamedTuple):
-    """Why a message is hidden. `waits` is True if it is hidden only while another run is going."""
+    """The reason why a message is hidden. `waits` is True if it is hidden only while another run is going."""
 
     why: str
     waits: bool = False

@@ -260,3 +260,30 @@ def test_a_count_above_our_own_is_used_for_every_provider() -> None:
     second = compiler.compile("c")
     assert second.budget.measured
     assert second.budget.input > real
+
+
+# ── figures of providers ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_figure_above_the_window_is_not_the_size_of_a_request() -> None:
+    """A request that was answered did fit. Otherwise the conversation could never be continued."""
+    compiler = compiler_for(window=10_000, output=2_000)
+    for number in range(3):
+        compiler.store.append("c", cc.user(f"Question {number}?"))
+        compiled = compiler.compile("c")
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("Yes."), usage=cc.Usage(input=5_000_000, output=2))
+    assert (compiled.budget.overhead, compiled.state.overhead) == (0, 0)
+
+
+@pytest.mark.parametrize("count", ["12", -500, 1e30, 10**25, None, [1], float("nan")])
+def test_a_reply_with_impossible_figures_is_stored_without_them(count: object) -> None:
+    """It is paid for, and its text is what matters."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, "openai-chat:gpt-6-sol")
+    store.append("c", cc.user("Hello?"))
+    compiled = compiler.compile("c")
+    choice = {"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}
+    with compiler.attempt(compiled) as attempt:
+        (reply,) = attempt.commit({"choices": [choice], "usage": {"prompt_tokens": count, "completion_tokens": 3}})
+    assert (reply.text, reply.usage) == ("Hi.", cc.Usage(output=3))

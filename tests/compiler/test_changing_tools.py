@@ -14,6 +14,7 @@ from contextc.compiler.ledger import get_channel_cache
 from contextc.errors import InvalidSetting
 from contextc.inspection.preview import load_last_head
 from contextc.linting import convert, lint
+from contextc.tools.definitions import NativeTool
 from tests.compiler.changing_tools import BETAS, FLAGS, MODELS, STEPS, ChangingTools, available, tool
 
 TOOL_CHANGES, INLINE_TOOLS = "mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15"
@@ -343,3 +344,122 @@ def test_another_format_has_the_final_tools_beside_the_messages(format: str) -> 
     assert [name for name in offered if name not in HISTORY] == [each.name for each in talk.tools]
     assert converted.get("reasoning_effort") == ("high" if talk.settings else None)
     assert [message.role for message in compiled.messages] == ["user", "assistant", "user"]
+
+
+@pytest.mark.parametrize("removed_tools", ["drop", "keep"])
+@pytest.mark.parametrize("left", [(), BETAS[1:]])
+def test_changes_whose_flag_is_gone_are_taken_into_a_new_head(removed_tools: str, left: tuple[str, ...]) -> None:
+    """A provider that refuses a flag would refuse every later request of the epoch."""
+    talk = ChangingTools("anthropic", removed_tools=removed_tools)
+    talk.step()
+    talk.tools = [*talk.tools, tool("mails")]
+    talk.step()
+    talk.provider = cc.provider(MODELS["anthropic"], betas=left)
+    talk.compiler = talk.new_compiler()
+    compiled = talk.step()
+    assert (compiled.manifest.why, compiled.features, compiled.record.betas) == ("tools changed", frozenset(), left)
+    assert names(compiled) == ["files", "mails", "notes"]
+
+
+def test_an_effort_whose_flag_is_gone_is_set_beside_the_messages() -> None:
+    talk = ChangingTools("anthropic")
+    talk.settings = {"output_config": {"effort": "low"}}
+    talk.step()
+    talk.settings = {"output_config": {"effort": "high"}}
+    talk.step()
+    talk.provider = cc.provider(MODELS["anthropic"], betas=BETAS[:1])
+    talk.compiler = talk.new_compiler()
+    compiled = talk.step()
+    assert (compiled.manifest.why, compiled.record.betas) == ("reasoning settings changed", BETAS[:1])
+    assert compiled.params["output_config"] == {"effort": "high"}
+
+
+def test_a_call_of_an_appended_tool_cannot_be_forced() -> None:
+    """A forced tool has to be beside the messages, also if a call of another one was forced before."""
+    talk = ChangingTools("anthropic")
+    talk.step()
+    talk.tools = [*talk.tools, tool("mails")]
+    talk.store.append("demo", cc.user("And now?"))
+    reasons: list[str] = []
+    for name in ("files", "mails", "files"):
+        talk.settings = {"tool_choice": {"type": "tool", "name": name}}
+        reasons.append(talk.compile(dry_run=True).manifest.why)
+    assert reasons == ["", "tools changed", ""]
+
+
+def test_a_tool_that_the_provider_runs_does_not_stay_declared() -> None:
+    """Nobody but the provider would answer its calls, so it could still be used."""
+    for format, search in (
+        ("anthropic", {"type": "web_search_20250305", "name": "web_search"}),
+        ("openai_responses", {"type": "web_search"}),
+    ):
+        talk = ChangingTools(format, appends=False, removed_tools="keep")
+        functions = talk.tools
+        talk.tools = [*functions, NativeTool(provider=talk.provider.formatter.provider, data=search)]
+        talk.store.append("demo", cc.user("First?"))
+        with talk.compiler.attempt(talk.compile()) as attempt:
+            attempt.commit(cc.assistant("Done."))
+        talk.tools = functions
+        talk.store.append("demo", cc.user("Second?"))
+        compiled = talk.compile()
+        assert (compiled.manifest.why, compiled.record.remarks) == ("tools changed", ())
+        assert b"web_search" not in compiled.body
+
+
+def test_an_appended_tool_of_the_provider_does_not_stay_declared() -> None:
+    talk = ChangingTools("openai_responses", removed_tools="keep")
+    functions = talk.tools
+    reasons: list[str] = []
+    for tools in (functions, [*functions, NativeTool(provider="openai", data={"type": "web_search"})], functions):
+        talk.tools = tools
+        talk.store.append("demo", cc.user("Next?"))
+        compiled = talk.compile()
+        with talk.compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("Done."))
+        reasons.append(compiled.manifest.why)
+    assert reasons == ["first request", "", "tools changed"]
+
+
+def test_tools_without_a_name_are_compared_by_their_definitions() -> None:
+    """Google's own tools have none."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider("gemini:gemini-3-pro-preview"), removed_tools="keep")
+    reasons: list[str] = []
+    for kinds in (("googleSearch", "codeExecution"), ("urlContext", "codeExecution"), ("codeExecution",)):
+        store.append("demo", cc.user("Next?"))
+        compiled = compiler.compile("demo", tools=[NativeTool(provider="google", data={kind: {}}) for kind in kinds])
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("Done."))
+        sent = [kind for each in compiled.params["tools"] for kind in each if kind != "functionDeclarations"]
+        assert sent == [*kinds]
+        reasons.append(compiled.manifest.why)
+    assert reasons == ["first request", "tools changed", "tools changed"]
+
+
+def test_names_that_a_format_spells_otherwise_change_alike() -> None:
+    """A preview and a conversion read the tools from a request, in which `files.read` has another spelling."""
+    talk = ChangingTools("anthropic")
+    talk.tools = [tool("files.read"), tool("notes")]
+    talk.step()
+    talk.tools = [tool("notes"), tool("mails.send")]
+    compiled = talk.step()
+    head = load_last_head(talk.store, talk.compiler.channel("demo"), talk.provider)
+    assert head is not None
+    passed = [each.name for each in head.tools if isinstance(each, cc.Tool) and each.name not in HISTORY]
+    assert sorted(passed) == ["mails.send", "notes"]
+    converted = convert(compiled.params, source="anthropic", target="openai_chat")
+    offered = [each["function"]["name"] for each in converted["tools"]]
+    assert [name for name in offered if name not in HISTORY] == ["notes", "mails_x2E_send"]
+
+
+@pytest.mark.parametrize("format", ["anthropic", "bedrock"])
+def test_reasoning_after_a_redacted_message_is_left_out_where_it_is_bound(format: str) -> None:
+    """Its signature covers the message that is gone, so the vendor would refuse every later request."""
+    talk = ChangingTools(format)
+    for _ in range(5):
+        talk.step()
+    asked = [message for message in talk.store.load("demo") if message.role == "user"]
+    talk.store.redact("demo", asked[1].seq)
+    compiled = talk.step()
+    assert compiled.manifest.why == "redacted"
+    assert compiled.record.signed_lost > 0

@@ -163,6 +163,29 @@ def test_a_flag_that_bedrock_refuses_is_not_sent_again() -> None:
     assert sent == [[INLINE, EFFORT], [EFFORT], [EFFORT]]
 
 
+def test_a_flag_that_appended_tools_need_can_be_refused_later() -> None:
+    """Then the tools go into the head of a new epoch. Otherwise the flag would be sent with every later request."""
+
+    def read() -> str:
+        """Read."""
+        return "nothing"
+
+    def write() -> str:
+        """Write."""
+        return "done"
+
+    refusal = fails("invalid", f"Unexpected value(s) `{INLINE}` for the `anthropic-beta` header")
+    line, store = Listening(says("one"), says("two"), refusal, says("three")), cc.open_store("memory:")
+    for index, tools in enumerate(([read], [read, write], [read, write])):
+        executor = cc.AgentExecutor(store, OPUS, endpoint=line, betas=[INLINE], tools=tools, triggers=())
+        run_turn(executor, f"question {index}")
+        if index == 1:
+            assert executor.explain("demo").record.features == ("inline_tools",)
+    assert [each.get("anthropic-beta") for each in line.headers] == [INLINE, INLINE, INLINE, None]
+    record = executor.explain("demo").record
+    assert (record.why, record.features) == ("tools changed", ())
+
+
 def test_another_refusal_ends_the_turn_as_before() -> None:
     line = Listening(fails("invalid", "messages: must not be empty"))
     executor = cc.AgentExecutor(cc.open_store("memory:"), SONNET, endpoint=line, betas=[INLINE], triggers=())

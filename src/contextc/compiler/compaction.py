@@ -89,7 +89,7 @@ class SummarizerInput(Struct, frozen=True, kw_only=True):
     instructions: str = ""
     """The wishes of people about the summary."""
     missing: tuple[str, ...] = ()
-    """What an earlier summary of the same messages lacked."""
+    """The facts that an earlier summary of the same messages lacked."""
     live: Compiled | None = None
     """The next request of the channel with a message that asks for the summary, if the provider can read it from its
     cache.
@@ -257,7 +257,7 @@ class CompactionResult(Struct, frozen=True, kw_only=True):
     after: int
     fallback: str = ""
     receipt: Receipt | None = None
-    """What the next request still has of the messages that were replaced."""
+    """The part of the replaced messages that the next request still has."""
     already: bool = False
     """True if another writer had stored a summary at this position first. That one is kept."""
 

@@ -37,7 +37,10 @@ from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.compiler.head_changes import (
     EffortPlan,
     ToolPlan,
+    apply_changes,
+    are_functions,
     build_change,
+    can_continue,
     hash_definitions,
     plan_effort,
     plan_tools,
@@ -472,7 +475,7 @@ class ArgumentCache:
         self._last: tuple[bytes, Sequence[AnyTool]] = (b"", ())
         self._tools: dict[object, PreparedTools] = {}
         self._declared: dict[object, tuple[AnyTool, ...]] = {}
-        self._offers: dict[object, tuple[bool, bool]] = {}
+        self._offers: dict[object, tuple[bool, bool, str]] = {}
         self._systems: dict[object, int] = {}
         self._leads: dict[object, tuple[Prompt, Prompt]] = {}
         self._prompts: dict[object, tuple[object, Prompt]] = {}
@@ -521,7 +524,7 @@ class ArgumentCache:
         uses = (encode_canonical(settings) if settings else b"", budget)
         if (offers := self._offers.get(uses)) is None:
             offers = cache_put(self._offers, uses, self._read_offers(settings or {}, budget))
-        forced, alone = offers
+        forced, alone, _ = offers
         sent = (state.tools, state.head.tools if state.requests and not renew else None)
         follows = (
             (state.requests or state.layout)
@@ -540,7 +543,7 @@ class ArgumentCache:
         told, name, is_former = choose_tools(tools, variants, stand_in, *sent)
         is_broken = False
         if follows and (name != state.head.tools or state.changes.tools):
-            if (frozen := self._follow_changes(tools, variants, state, settings)) is not None:
+            if (frozen := self._follow_changes(tools, variants, snapshot, offers[2])) is not None:
                 return cache_put(self._tools, key, frozen)
             is_broken = bool(state.changes.tools)
         encoded = self._formatter.encode_tools(told)
@@ -565,17 +568,18 @@ class ArgumentCache:
         self,
         tools: Sequence[AnyTool],
         variants: Sequence[Sequence[Tool]],
-        state: ChannelState,
-        settings: JSONObject | None,
+        snapshot: ChannelSnapshot,
+        forced: str,
     ) -> PreparedTools | None:
         """Return the tools that the epoch began with, and what to state about those that changed; None if a new epoch
-        has to begin. Of the variants of tools for the history, the one with the fewest changes is used.
+        has to begin. Of the variants of tools for the history, the one with the fewest changes is used. `forced` is the
+        name of the tool that has to be called.
         """
+        state = snapshot.state
         features, keeps_removed = self.provider.features, self.options.removed_tools == "keep"
-        if not features and not keeps_removed:
+        if not (features or keeps_removed) or not can_continue(state, features):
             return None
-        choice = self._formatter.settings.read(settings or {}).settings.tool_choice
-        if choice is not None and choice.mode == "named" and choice.name not in state.tools:
+        if forced and forced not in state.tools:
             return None
         lists = [(*tools, *added) for added in variants]
         plans = [plan_tools(self._formatter, state, each, features, keeps_removed=keeps_removed) for each in lists]
@@ -584,6 +588,10 @@ class ArgumentCache:
         if declared is None:
             return None
         at = min(found)[1]
+        if (plan := plans[at]) is not None and plan.kept:
+            items = [item for each in snapshot.cached.rows for item in each.row.items]
+            if not are_functions(self._formatter, apply_changes(self._formatter, declared, items), plan.kept):
+                return None
         encoded = self._formatter.encode_tools(declared)
         return PreparedTools(
             declared,
@@ -595,7 +603,7 @@ class ArgumentCache:
             hashes=state.tool_hashes,
             offered=lists[at],
             names=state.tools,
-            plan=plans[at],
+            plan=plan,
         )
 
     def _load_declared(self, state: ChannelState) -> tuple[AnyTool, ...] | None:
@@ -611,11 +619,15 @@ class ArgumentCache:
         declared = tuple([NativeTool(provider=self._formatter.provider, data=each) for each in wire])
         return cache_put(self._declared, key, declared) if self._formatter.encode_tools(declared) == wire else None
 
-    def _read_offers(self, settings: JSONObject, budget: int | None) -> tuple[bool, bool]:
-        """Return whether a call is forced, and whether the tools for the history are offered without others."""
+    def _read_offers(self, settings: JSONObject, budget: int | None) -> tuple[bool, bool, str]:
+        """Return whether a call is forced, whether the tools for the history are offered without others, and the name
+        of the tool that has to be called.
+        """
         always = self.options.fetch == "always"
         forced = forces_call(self._formatter, settings)
-        return forced, always and can_offer_alone(self.provider, self.counter, settings, budget)
+        choice = self._formatter.settings.read(settings).settings.tool_choice
+        name = choice.name if choice is not None and choice.mode == "named" else ""
+        return forced, always and can_offer_alone(self.provider, self.counter, settings, budget), name or ""
 
     def build_terms(
         self,

@@ -415,7 +415,7 @@ def _reduce_calls(parts: tuple[AnyPart, ...], item: Item, seq: int) -> tuple[Any
 
 def render_change(item: Item, formatter: Formatter) -> Message:
     """Return the message that states a change of tools or effort."""
-    spell = formatter.name_codec.names.encode if formatter.name_codec.names is not None else str
+    spell = formatter.name_codec.encode_name
     defined = {str(each.get("name") or each.get("type") or "") for each in item.definitions}
     removed = [name for name, value in item.tools.items() if value.startswith(REMOVED)]
     returned = [name for name in item.tools if name not in removed and spell(name) not in defined]

@@ -20,7 +20,7 @@ new message of a trigger is not protected: it is left out before anything that m
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import accumulate, groupby, pairwise
+from itertools import accumulate, groupby, pairwise, takewhile
 from math import ceil
 from operator import itemgetter
 
@@ -34,7 +34,15 @@ from contextc.compiler.kept_history import KeptHistory
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
-from contextc.store.ledger_schema import CallForm, EpochReason, Item, ItemKind, LeftOutReason, find_latest_copies
+from contextc.store.ledger_schema import (
+    CallForm,
+    EpochReason,
+    Item,
+    ItemKind,
+    LeftOutReason,
+    StoredRow,
+    find_latest_copies,
+)
 from contextc.store.message_log import SEQ_MASK
 
 MIN_STUB_TOKENS = 48  # minimum tokens of a stub
@@ -112,7 +120,7 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
         budget = replace(budget, used=used + budget.overhead)
     if not as_it_was:
         items = _fewer_media(items, draft.options.keep_media)
-    changed = _first_difference(before, items)
+    changed = min(_first_difference(before, items), _first_redacted(draft.rows))
     if draft.changed >= 0:
         changed = min(changed, draft.changed)
     if draft.provider.model.binds_reasoning and changed < len(before):
@@ -180,6 +188,11 @@ def _fewer_media(items: list[Item], keep: int) -> list[Item]:
     return [replace(item, blind=True) if index in old else item for index, item in enumerate(items)] if old else items
 
 
+def _first_redacted(rows: Sequence[StoredRow]) -> int:
+    """Return the index of the first item of a row with redacted content; the number of items if there is none."""
+    return sum([len(each.row.items) for each in takewhile(lambda each: not each.row.gone, rows)])
+
+
 def _first_difference(before: Sequence[Item], after: Sequence[Item]) -> int:
     for index, (old, new) in enumerate(zip(before, after, strict=False)):
         if old != new:
@@ -222,7 +235,7 @@ class _Trimmer:
         self.draft, self.options, self.factor = draft, draft.options, factor
         self.keeps = draft.options.strategy == "chunked" and not draft.options.slides
         self.earlier = [item for item in items if item.is_kept_history]
-        """What the previous epoch kept of messages that it did not show."""
+        """The items that the previous epoch kept of messages that it did not show."""
         items = [item for item in items if not item.is_kept_history]
         self.messages = self._load_messages(items) if self.keeps else {}
         self.history = KeptHistory(draft, self.messages, factor)

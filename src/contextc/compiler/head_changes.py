@@ -20,7 +20,7 @@ from contextc.compiler.draft import Draft, DraftEntry
 from contextc.formats.base import Formatter, HeadChange
 from contextc.models.tokens import TokenCounter
 from contextc.store.ledger_schema import REMOVED, ChannelState, Item
-from contextc.tools.definitions import AnyTool, get_tool_name
+from contextc.tools.definitions import AnyTool, Tool, get_tool_name
 
 NO_CHANGE = HeadChange()
 FROM_HERE_ON = "From here on: "
@@ -65,6 +65,17 @@ def list_available(state: ChannelState) -> dict[str, str]:
     return found
 
 
+def can_continue(state: ChannelState, features: Collection[str]) -> bool:
+    """Return True if these features of the provider suffice for the changes that stand in the conversation."""
+    return {*state.changes.features} <= {*features}
+
+
+def are_functions(formatter: Formatter, tools: Sequence[AnyTool], names: Iterable[str]) -> bool:
+    """Return True if the caller answers the calls of these tools. Others are run by the provider."""
+    found = _by_name(formatter, formatter.decode_tools(formatter.encode_tools(tools)))
+    return all([isinstance(found.get(formatter.name_codec.encode_name(name)), Tool) for name in names])
+
+
 def plan_tools(
     formatter: Formatter,
     state: ChannelState,
@@ -79,6 +90,8 @@ def plan_tools(
     """
     before = list_available(state)
     encoded = {get_tool_name(tool): formatter.encode_tools([tool]) for tool in tools}
+    if len(encoded) < len(tools) or len({*state.tools}) < len(state.tools):  # several tools without a name
+        return None
     now = {name: hash_definition(wire) for name, wire in encoded.items() if wire}
     removed = [name for name in before if name not in now]
     changed = [name for name, value in now.items() if before.get(name) != value]
@@ -86,8 +99,8 @@ def plan_tools(
     change = HeadChange(
         added=_definitions(encoded, [name for name in changed if name not in before and name not in returned]),
         replaced=_definitions(encoded, [name for name in changed if name in before]),
-        returned=_spell(formatter, returned),
-        removed=_spell(formatter, removed),
+        returned=tuple(map(formatter.name_codec.encode_name, returned)),
+        removed=tuple(map(formatter.name_codec.encode_name, removed)),
         has_tools=any(state.tool_hashes),
     )
     items = {name: now[name] for name in changed}
@@ -105,9 +118,9 @@ def _definitions(encoded: Mapping[str, Sequence[JSONObject]], names: Sequence[st
     return tuple([each for name in names for each in encoded[name]])
 
 
-def _spell(formatter: Formatter, names: Sequence[str]) -> tuple[str, ...]:
-    codec = formatter.name_codec.names
-    return tuple(names if codec is None else [codec.encode(name) for name in names])
+def _by_name(formatter: Formatter, tools: Iterable[AnyTool]) -> dict[str, AnyTool]:
+    """Return tools by their names as this format spells them."""
+    return {formatter.name_codec.encode_name(get_tool_name(tool)): tool for tool in tools}
 
 
 def plan_effort(
@@ -115,6 +128,8 @@ def plan_effort(
 ) -> EffortPlan:
     """Return how a request gets the effort of its settings. `hashed` is the hash of these settings."""
     wanted = formatter.read_effort(settings)
+    if not can_continue(state, features):
+        return EffortPlan(settings, wanted, is_broken=True)
     now = state.changes.effort or state.effort
     if not state.changes.effort and hashed == state.head.settings:
         return EffortPlan(settings, wanted)
@@ -186,12 +201,12 @@ def append_change(draft: Draft) -> Draft:
 
 def apply_changes(formatter: Formatter, tools: Sequence[AnyTool], items: Iterable[Item]) -> tuple[AnyTool, ...]:
     """Return the tools that the model has after the changes among these items. `tools` are those of the head."""
-    declared = {get_tool_name(tool): tool for tool in tools}
-    found, defined = dict(declared), dict(declared)
+    found = _by_name(formatter, tools)
+    defined = dict(found)
     for item in items:
-        defined |= {get_tool_name(tool): tool for tool in formatter.decode_tools([*item.definitions])}
+        defined |= _by_name(formatter, formatter.decode_tools([*item.definitions]))
         for name, value in item.tools.items():
-            (spelled,) = _spell(formatter, [name])
+            spelled = formatter.name_codec.encode_name(name)
             found.pop(spelled, None)
             if not value.startswith(REMOVED) and spelled in defined:
                 found[spelled] = defined[spelled]

@@ -95,7 +95,7 @@ FORMER_FETCH_TOOL = Tool(
         "required": ["id"],
     },
 )
-"""What requests of version 0.1 had. It never changes, so that their channels keep their prefix."""
+"""The tool of requests of version 0.1. It never changes, so that their channels keep their prefix."""
 LONGER_HISTORY_TOOLS = (
     replace(FETCH_TOOL, description="Reads a message or result by its id."),
     Tool(
@@ -104,7 +104,7 @@ LONGER_HISTORY_TOOLS = (
         parameters={"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
     ),
 )
-"""What requests had before both became shorter. They never change either."""
+"""The tools of requests from before both became shorter. They never change either."""
 SEARCH_TOOLS = (SEARCH_TOOL, LONGER_HISTORY_TOOLS[1])
 
 

@@ -86,7 +86,7 @@ class Summary(NamedTuple):
     waits: bool = False
     """True if it is used only where the context is trimmed next."""
     missing: tuple[str, ...] = ()
-    """What the request lacked with it. The index names this first."""
+    """The facts that the request lacked with it. The index names this first."""
     sources: Mapping[str, int] = MappingProxyType({})
     """Places of the messages that its facts, and those that are missing, are from."""
 
@@ -102,12 +102,12 @@ class StoredSummary(Struct, frozen=True, kw_only=True):
     anchor_id: str | UnsetType = UNSET
     """Id of the message at the anchor; unset in summaries of older versions."""
     undone: tuple[tuple[int, int, int], ...] | UnsetType = UNSET
-    """Where it was taken out of use: conversation, branch, and number of the last message at that time."""
+    """The position where it was taken out of use: conversation, branch, and number of the last message at that time."""
     seen: int | UnsetType = UNSET
     """Place of the last message that the summarizer was sent, if that is after the anchor."""
     receipt: Receipt | UnsetType = UNSET
     missing: tuple[str, ...] | UnsetType = UNSET
-    """What the request lacked before the index named it."""
+    """The facts that the request lacked before the index named them."""
     sources: dict[str, int] | UnsetType = UNSET
     waits: bool | UnsetType = UNSET
     """True if it is used only where the context is trimmed next."""

@@ -282,9 +282,9 @@ class Compiled:
         """Return the input tokens that the provider counted; 0 if it reported none.
 
         A figure that is not the size of the request counts as none, and so does one below our estimate if the provider
-        may exclude cached tokens.
+        may exclude cached tokens. One above the window cannot be the size of a request that was answered.
         """
-        if usage is None or usage.input_differs:
+        if usage is None or usage.input_differs or usage.input > self.provider.model.window:
             return 0
         if usage.input < self.estimated_input and not self.formatter.input_includes_cached:
             return 0
@@ -468,7 +468,7 @@ class RequestTerms(Struct, frozen=True, kw_only=True):
     effort: str
     """The effort in the settings."""
     change: DraftEntry | None
-    """What the request states in the conversation about tools or effort."""
+    """The item with which the request states changes of tools or effort."""
     is_frozen: bool
     """True if the head is that of the epoch, although the caller's tools or settings are others."""
     broken: str
@@ -479,7 +479,7 @@ class RequestTerms(Struct, frozen=True, kw_only=True):
     settings_json: bytes
     """The caller's settings as canonical JSON."""
     kind: str
-    """What the request has besides messages, by which counts are calibrated: `+tools` for example."""
+    """The kind of the request, by which counts are calibrated: `+tools` for example."""
     output: int | None
     formatter: Formatter
     head: HeadHashes
@@ -923,7 +923,7 @@ def is_reduced(item: Item) -> bool:
 
 
 REDUCED_CALLS = ("calls without arguments", "only its id, can be fetched")
-"""How a call and its result are sent as the shortest valid pair."""
+"""The form of a call and its result as the shortest valid pair."""
 
 
 def _describe_changes(item: Item) -> str:

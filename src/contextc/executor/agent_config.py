@@ -403,7 +403,7 @@ class FixedOptions:
         '        """Let another agent answer a question."""\n'
         "        return (await agent.run(question)).text\n"
     )
-    """How an agent becomes a tool, for the error of one that is passed as it is."""
+    """Return the way to make a tool of an agent, for the error of one that is passed as it is."""
     if not TYPE_CHECKING:  # a type checker would accept any assignment
 
         def __setattr__(self, name: str, value: object) -> None:

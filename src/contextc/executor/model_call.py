@@ -16,7 +16,7 @@ from time import monotonic
 from typing import TypeVar
 from weakref import WeakSet
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from contextc._credential_mask import get_logger
 from contextc._json import JSONObject
@@ -27,15 +27,14 @@ from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import (
     AnyPart,
-    BilledCall,
     Message,
     Reasoning,
     Text,
     ToolCall,
     ToolResult,
-    Usage,
     find_open_calls,
     tool_result,
+    valid_usage,
 )
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, Host, ProviderCall
@@ -59,16 +58,13 @@ of replies would use all processors, because a fast write is followed by the nex
 YIELD_EVERY_EVENTS = 2_000
 """Number of stream events after which the event loop is yielded to other tasks."""
 RESULT_SECONDS = 30.0
-"""How long a provider's report of results that it has already sent is waited for."""
-MAX_TOKEN_COUNT = 1 << 53
-COUNT_FIELDS = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_write_long")
-Counted = TypeVar("Counted", Usage, BilledCall)
+"""Seconds that a provider's report of results that it has already sent is waited for."""
 PARSE_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError)
 """Exceptions that a stream reader raises for JSON that does not follow the provider's API."""
 UNNAMED = "unnamed"
 NO_RESULT_TEXT = "No result: this was still running when the reply ended."
 MAX_RETRIES = 2
-"""How many times a call is retried after a transient failure."""
+"""Number of times that a call is retried after a transient failure."""
 BACKOFF_SECONDS, MAX_RETRY_SECONDS = 0.5, 60.0
 
 
@@ -443,23 +439,6 @@ def complete_reply(messages: list[Message], begun: Message, *, is_ended: bool = 
     if not found or found[-1].role != "assistant":
         found.append(Message(role="assistant", author=begun.author, turn=begun.turn, step=begun.step, finish="stop"))
     return found
-
-
-def valid_usage(usage: Usage | None) -> Usage | None:
-    """Return the usage with valid token counts only, whatever the provider sent."""
-    if usage is None:
-        return None
-    return replace(_with_valid_counts(usage), calls=tuple([_with_valid_counts(each) for each in usage.calls]))
-
-
-def _with_valid_counts(usage: Counted) -> Counted:
-    """Return usage with integers as token counts, and 0 for those that cannot be true."""
-    counts: JSONObject = {name: each for name, each in asdict(usage).items() if name in COUNT_FIELDS}
-    valid = {
-        name: int(each) if isinstance(each, int | float) and 0 < each < MAX_TOKEN_COUNT else 0
-        for name, each in counts.items()
-    }
-    return replace(usage, **valid)
 
 
 def _join_pieces(pieces: Sequence[Piece]) -> list[Piece]:

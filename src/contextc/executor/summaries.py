@@ -16,7 +16,7 @@ from contextc.compiler import Compiled
 from contextc.compiler.compaction import SUMMARY_FORM, CompactionSteps, SummarizerInput, request_text, with_instructions
 from contextc.errors import ContextcError, ProviderFailed
 from contextc.executor.agent_config import AgentConfig
-from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, stream_failure, valid_usage
+from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, stream_failure
 from contextc.formats.base import Request
 from contextc.formats.request_settings import RequestSettings
 from contextc.messages import Message, Usage, escape_markers, system, user
@@ -168,7 +168,7 @@ async def _request_summary(endpoint: Endpoint, call: ProviderCall) -> ModelSumma
         raise stream_failure(call.provider, reader.error)
     message = reader.message()
     text = "" if message.tool_calls else fix_surrogates(message.text)
-    return ModelSummary(text, valid_usage(message.usage))
+    return ModelSummary(text, message.usage)
 
 
 def _fenced(tag: str, text: str) -> str:

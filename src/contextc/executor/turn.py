@@ -91,7 +91,7 @@ PROVIDER_COMPACTION_STATE = "contextc.shortened"
 SUMMARY_STATE = "contextc.compacted"
 """Name of the state with the last summary for which `after_compaction` triggers ran."""
 MAX_ROUNDS = 4
-"""How many times a request that starts an epoch is evaluated again after trigger messages have changed it."""
+"""Number of times that a request that starts an epoch is evaluated again after trigger messages have changed it."""
 
 
 class PreparedStep(NamedTuple):
@@ -626,7 +626,7 @@ RETRY_BUDGET_SHARE = 0.75
 LASTING_FAILURES = ("invalid", "abort")
 """Failures that another model would have too, or that somebody asked for."""
 MAX_CONTINUATIONS = 2
-"""How many replies in a row that reached the output limit are continued."""
+"""Number of replies in a row that reached the output limit and are continued."""
 
 
 class ReceivedReply(NamedTuple):

@@ -48,6 +48,7 @@ from contextc.messages import (
     ToolResult,
     pair_tool_calls,
     system,
+    valid_usage,
 )
 from contextc.tools.definitions import NativeTool, Tool, get_tool_name
 
@@ -172,7 +173,7 @@ class Formatter(ABC):
     prefix_settings: ClassVar[tuple[str, ...]] = ()
     """Settings whose change invalidates the provider's prompt cache or its reasoning."""
     effort_path: ClassVar[tuple[str, ...]] = ()
-    """Where the settings have the effort, if a message can change it. It must be one of `prefix_settings`."""
+    """The path of the effort in the settings, if a message can change it. It must be one of `prefix_settings`."""
     caches_system_first: ClassVar[bool] = False
     """True if the provider caches the system prompt before the tools. All others cache the tools first."""
     session_line_fields: ClassVar[tuple[str, ...]] = ()
@@ -190,8 +191,8 @@ class Formatter(ABC):
     keeps_layout: ClassVar[bool] = True
     """True if a request read in this format is written with the same layout, unless that would break a rule."""
     result_placement: ClassVar[ResultPlacement] = "after call"
-    """Where the provider accepts the results of a call. Results that were read there stay there, if `layout_extra`
-    contains `PLACED_KEY`.
+    """The places where the provider accepts the results of a call. Results that were read there stay there, if
+    `layout_extra` contains `PLACED_KEY`.
     """
     repeats_request: ClassVar[bool] = False
     """True if a reply that is not complete is continued by the same request, without the reply in it."""
@@ -336,14 +337,15 @@ class Formatter(ABC):
         """Return a request with the tools and the effort that hold at its end beside its messages, and without the
         messages that changed them.
         """
-        tools = {get_tool_name(tool): tool for tool in request.tools}
+        spelled = self.name_codec.encode_name
+        tools = {spelled(get_tool_name(tool)): tool for tool in request.tools}
         defined, effort, is_changed, messages = dict(tools), "", False, list[Message]()
         for message in request.messages:
             changes = [self._change_in(part) for part in message.parts]
             effort = (said := self.read_message_effort(message)) or effort
             for change in filter(None, changes):
                 effort = change.effort or effort
-                added = {get_tool_name(tool): tool for tool in self.decode_tools([*change.added])}
+                added = {spelled(get_tool_name(tool)): tool for tool in self.decode_tools([*change.added])}
                 defined |= added
                 tools = {name: tool for name, tool in tools.items() if name not in change.removed} | added
                 tools |= {name: defined[name] for name in change.returned if name in defined}
@@ -446,7 +448,7 @@ class Formatter(ABC):
         plain = as_json(reply)
         if not self._is_reply(plain):
             raise InvalidReply(self.name, plain)
-        return self.name_codec.decode(self._decode_reply(plain))
+        return self._with_own_form(self._decode_reply(plain))
 
     @abstractmethod
     def _is_reply(self, reply: JSONObject) -> bool:
@@ -461,7 +463,13 @@ class Formatter(ABC):
 
     def decode_stream(self, events: Iterable[object]) -> Message:
         """Return the whole reply from its events, objects of the vendor's SDK or JSON. The stream may be incomplete."""
-        return self.name_codec.decode(self._decode_reply(self._collect(as_json(event) for event in events)))
+        return self._with_own_form(self._decode_reply(self._collect(as_json(event) for event in events)))
+
+    def _with_own_form(self, reply: Message) -> Message:
+        """Return a decoded reply with decoded ids and names, and with valid token counts."""
+        if (usage := valid_usage(reply.usage)) is not reply.usage:
+            reply = replace(reply, usage=usage)
+        return self.name_codec.decode(reply)
 
     def create_reader(self) -> StreamReader:
         """Return a reader for one reply while it is streamed."""

@@ -542,6 +542,10 @@ class NameCodec(NamedTuple):
         """Return the encoded id of a call."""
         return text if self.ids is None or text in self.ids.known_unchanged else self.ids.encode(text)
 
+    def encode_name(self, text: str) -> str:
+        """Return the encoded name of a tool."""
+        return text if self.names is None else self.names.encode(text)
+
     def encode(self, segment: Sequence[Message]) -> Sequence[Message]:
         """Return the segment with ids and names encoded for this provider. Ids of its own are not changed."""
         ids, names = self.ids, self.names

@@ -58,7 +58,7 @@ from contextc.store.transaction_engine import Transaction
 
 LINES_PER_BATCH = 500  # lines that a search loads per batch
 Reduction: TypeAlias = Literal["", "stub", "shortened"]
-"""How the tool results of a line are sent: complete, replaced by a stub, or shortened to head and tail."""
+"""The form of the tool results of a line: complete, replaced by a stub, or shortened to head and tail."""
 
 
 class RequestDetails(Struct, frozen=True, kw_only=True):

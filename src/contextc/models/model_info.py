@@ -56,7 +56,7 @@ _SUFFIXES = tuple(
         r"q\d[a-z0-9-]*",
     )
 )
-"""What may follow the name of an entry: one, two or three words, and one with all that follows."""
+"""Words that may follow the name of an entry: one, two or three words, and one with all that follows."""
 MAX_LENGTH = 200
 """No name of a model is longer. Names come from requests of other programs, too."""
 _MONTH = re.compile(r"-\d{4}(?![^-])")

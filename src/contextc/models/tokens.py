@@ -217,7 +217,7 @@ class OverheadProfile(Struct, frozen=True, kw_only=True):
     tool: int = 0
     tool_with_parameters: int = 0
     tool_form: Literal["typescript", "json", "properties", "texts", "names"]
-    """What of a definition the model reads: everything, parameters with name and description, these two, the name."""
+    """The parts of a definition that are read: all, parameters with name and description, these two, or the name."""
     choice: int = 0
     """Additional tokens if the model must call a tool."""
     server_tools: Mapping[str, int] = {}
@@ -229,8 +229,9 @@ class OverheadProfile(Struct, frozen=True, kw_only=True):
     schema: int = 0
     """Additional tokens for a response schema, besides the schema itself."""
     schema_form: Literal["json", "compact", "tool", "none"] = "json"
-    """How the model reads a response schema: as JSON, as JSON without what constrains it, as a tool that it must call
-    if the request is in a foreign format, or not at all."""
+    """The form of a response schema: JSON, JSON without what constrains it, a tool that must be called if the request
+    is in a foreign format, or not read at all.
+    """
     keeps_reasoning: ReasoningRetention
     sealed_frame: int = 350
     sealed_characters: float = 3.0

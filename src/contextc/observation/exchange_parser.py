@@ -116,7 +116,7 @@ class ObservedInput(Struct, frozen=True, kw_only=True):
     """True if the conversation is one text or object in place of a list."""
     previous_response: str = ""
     unreadable: str = ""
-    """Why the body could not be split."""
+    """The reason why the body could not be split."""
 
     @property
     def is_partial(self) -> bool:

@@ -32,7 +32,7 @@ a placeholder had been sent.
 
 
 class EpochReason(StrEnum):
-    """Why a request does not extend the prefix of the one before it. The values are stored in manifests."""
+    """The reasons why a request does not extend the prefix of the one before it. The values are stored in manifests."""
 
     FIRST_REQUEST = "first request"
     OVER_BUDGET = "over budget"
@@ -63,7 +63,7 @@ class EpochReason(StrEnum):
 
 
 class LeftOutReason(StrEnum):
-    """Why trimming leaves a message out. The values are stored in manifests."""
+    """The reasons why trimming leaves a message out. The values are stored in manifests."""
 
     TURN_CUT = "its turn was cut away"
     STEP_CUT = "its step was cut away"
@@ -129,7 +129,7 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     texts: bool = False
     """True if it contains text files, and they are sent as text. `limit` also applies to them."""
     calls: CallForm = ""
-    """How its calls or results are sent to save room."""
+    """The form in which its calls or results are sent to save room."""
     places: tuple[int, ...] = ()
     """Places of the messages that an inserted text quotes or names."""
     tools: dict[str, str] = {}
@@ -330,7 +330,7 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     effort: str = ""
     """The effort that the requests of the epoch set beside their messages."""
     changed_tools: dict[str, str] = {}
-    """What the changes of tools in the epoch add up to, with hashes as in `Item.tools`."""
+    """The sum of the changes of tools in the epoch, with hashes as in `Item.tools`."""
     changed_effort: str = ""
     """The effort that the last change in the epoch set."""
     features: tuple[str, ...] = ()

@@ -89,7 +89,7 @@ from contextc.tools.todos import Todo, TodoChange, check_count, validated_state,
 MAX_EVENT_TEXT = 2_000  # characters of a text that an event includes; its message has the rest
 Call = TypeVar("Call")
 QueueKind: TypeAlias = Literal["steer", "follow-up", "waiting"]
-"""How queued input is used: in the running turn, as the next turn, or as a turn of the caller that waits for it."""
+"""The ways to use queued input: in the running turn, as the next turn, or as a turn of the caller that waits for it."""
 
 
 class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):

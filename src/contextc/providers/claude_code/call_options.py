@@ -48,7 +48,7 @@ RESULT_LIMIT = {"anthropic/maxResultSizeChars": 500_000}
 """Maximum length of a result that the CLI passes to the model. It writes longer ones to a file."""
 
 HOOK_SECONDS = 3_600.0
-"""How long the CLI waits for a hook. Our triggers and our store may be slow."""
+"""The time that the CLI waits for a hook. Our triggers and our store may be slow."""
 USER_CONTEXT = "The user sent this message while you were working: "
 """Begins a message of the user among what a hook adds, all of which the CLI passes to the model as system text."""
 
