@@ -54,7 +54,7 @@ from contextc.store.ledger_schema import EpochReason
 SIMILAR = 0.5
 MAX_DIFFERENCE = 0.25
 FIRST_MESSAGES = 64
-COMPACTED = (EpochReason.CLIENT_COMPACTED, EpochReason.COMPACTED)
+COMPACTED = (EpochReason.CLIENT_COMPACTED, EpochReason.COMPACTED, EpochReason.PROVIDER_COMPACTED)
 SUMMARY_WORDS = re.compile(
     r"summar|compact(?:ed|ion)|condensed|snapshot|recap\b|continued from a previous|started to solve this problem"
     r"|conversation (?:so far|to date)|spoke to you previously",

@@ -22,6 +22,7 @@ from contextc.compiler.draft import (
     DraftEntry,
     LeftOutMessage,
     apply_reasoning_policy,
+    has_compaction,
     has_signed_reasoning,
     list_media,
     needs_no_escaping,
@@ -236,6 +237,7 @@ class _View:
             texts=len(others) < len(media),
             signed=signed and not foreign,
             bare=foreign,
+            compacts=role == "assistant" and has_compaction(message, self.formatter),
         )
         self.add(apply_reasoning_policy(item, message, self.draft.options.reasoning_policy), message)
 

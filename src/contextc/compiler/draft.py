@@ -39,6 +39,7 @@ from contextc.messages import (
     AnyPart,
     Media,
     Message,
+    ProviderBlock,
     Reasoning,
     Text,
     ToolCall,
@@ -261,6 +262,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     repeated: str = ""
     """The value with which this request continues the reply of the one before it: that is repeated, without the reply.
     """
+    compaction: int = 0
+    """Place of the provider's own compaction, if this request is the first without what it stands for."""
     token_counts: Mapping[int, int] = {}
     """Known token counts of messages in the log, by place."""
     unanswered_calls: Mapping[str, int] = {}
@@ -540,6 +543,16 @@ def has_signed_reasoning(message: Message, provider: str) -> bool:
         if type(part) is Reasoning and part.provider == provider and (part.signature or part.data):
             return True
     return False
+
+
+def has_compaction(message: Message, formatter: Formatter) -> bool:
+    """Return True if a reply has a compaction of this format's provider."""
+    return any(
+        [
+            type(part) is ProviderBlock and part.provider == formatter.provider and formatter.is_compaction(part.data)
+            for part in message.parts
+        ]
+    )
 
 
 REPLIES = ("assistant", "model")

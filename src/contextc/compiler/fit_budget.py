@@ -65,13 +65,28 @@ DOES_NOT_FIT = "left out: the fragment {!r} of this turn, which does not fit".fo
 MESSAGE_LEFT_OUT_TEXT = "[A message that stood here was too long to be shown, and was left out.]"
 
 
+def find_compaction(draft: Draft) -> Draft:
+    """Begin an epoch if the provider has compacted the conversation itself: what its block stands for is not sent.
+
+    Runs before fragments are inserted, because their copies before the block are gone, too. A session has the block,
+    so nothing is sent again there.
+    """
+    items = [*(draft.kept or ()), *(entry.item for entry in draft.tail)]
+    at = max([index for index, item in enumerate(items) if item.compacts], default=-1)
+    if draft.resume or at < 0 or (at == 0 and (draft.kept is not None or not draft.rows)):
+        return draft
+    standing = replace(draft.standing, fragments=find_latest_copies(items[at:]))
+    why = draft.epoch or EpochReason.PROVIDER_COMPACTED
+    return replace(draft, compaction=items[at].place, epoch=why, standing=standing)
+
+
 def fit_budget(draft: Draft) -> Draft:
     tail = sum([entry.item.tokens for entry in draft.tail])
     draft = _with_measured_tokens(draft, tail)
     if draft.resume and draft.provider.compacts_itself and not draft.unread_until:
         return draft
     too_long = draft.budget.used + draft.headroom > draft.budget.available * draft.options.high
-    if too_long or draft.unread_until or draft.compacted:
+    if too_long or draft.unread_until or draft.compacted or draft.compaction:
         return _begin_epoch(draft, draft.epoch or EpochReason.OVER_BUDGET, cut=True)
     if draft.epoch:
         return _begin_epoch(draft, draft.epoch, cut=False)
@@ -124,14 +139,24 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
     if draft.changed >= 0:
         changed = min(changed, draft.changed)
     if draft.provider.model.binds_reasoning and changed < len(before):
+        bound = max(changed, _count_bound(draft, before, items))
         items = [
-            replace(item, bare=True) if item.signed and index >= changed else item for index, item in enumerate(items)
+            replace(item, bare=True) if item.signed and index >= bound else item for index, item in enumerate(items)
         ]
     standing = replace(draft.standing, pending=_still_pending(draft, items)) if cut else draft.standing
     standing = replace(standing, fragments=find_latest_copies(items))
     if len(left) > len(draft.left) or draft.unread_until:
         standing = replace(standing, cut=True)
     return replace(draft, epoch=reason, kept=tuple(items), changed=changed, budget=budget, left=left, standing=standing)
+
+
+def _count_bound(draft: Draft, before: Sequence[Item], items: Sequence[Item]) -> int:
+    """Return the number of items whose reasoning stays valid because they follow the provider's own compaction."""
+    if draft.epoch != EpochReason.PROVIDER_COMPACTED:
+        return 0
+    sent = [*before, *(entry.item for entry in draft.tail)]
+    at = next((index for index, item in enumerate(sent) if item.place == draft.compaction), len(sent))
+    return _first_difference(sent[at:], items)
 
 
 def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
@@ -206,7 +231,10 @@ def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
     held = [
         index
         for index, item in enumerate(items)
-        if item.place in pins or item.kind in ("summary", "dynamic", "change") or (item.kind == "turn" and index > turn)
+        if item.place in pins
+        or item.compacts
+        or item.kind in ("summary", "dynamic", "change")
+        or (item.kind == "turn" and index > turn)
     ]
     if not held:
         return [False] * len(items)
@@ -257,6 +285,7 @@ class _Trimmer:
 
     def trim(self) -> list[Item]:
         self._drop_fragments_of_earlier_turns()
+        self._drop_compacted()
         if self.options.slides:
             self._drop_single()
         else:
@@ -293,7 +322,21 @@ class _Trimmer:
                 pinned=int(sum([slot.item.tokens for slot in self.slots if slot.pinned]) * self.factor),
             )
         summary = [slot.item for slot in self.slots if not slot.gone and slot.item.kind == "summary"]
-        return [*summary, *kept, *[slot.item for slot in self.slots if not slot.gone and slot.item.kind != "summary"]]
+        rest = [slot.item for slot in self.slots if not slot.gone and slot.item.kind != "summary"]
+        start = 0  # nothing comes before the provider's own compaction, or between its calls and their results
+        if rest and rest[0].compacts:
+            start = next((index for index, item in enumerate(rest) if index and item.role != "tool"), len(rest))
+        return [*rest[:start], *summary, *kept, *rest[start:]]
+
+    def _drop_compacted(self) -> None:
+        """Drop what the provider's own compaction stands for."""
+        if not self.draft.compaction:
+            return
+        for slot in self.slots:
+            if slot.item.place == self.draft.compaction:
+                break
+            self._drop(slot, LeftOutReason.PROVIDER_COMPACTED, forced=True)
+        self.slots = [slot for slot in self.slots if not slot.gone]
 
     def _drop_fragments_of_earlier_turns(self) -> None:
         """Drop all of them, so that the next cut comes later; with the other strategies, as many as it takes."""
@@ -532,7 +575,7 @@ class _Trimmer:
         Without a summary, trimming always goes down to its mark, even if dropping dynamic blocks would be enough for
         this request. The next request would exceed the budget again.
         """
-        if not (self.draft.compacted or self.draft.unread_until):
+        if not (self.draft.compacted or self.draft.unread_until or self.draft.compaction):
             return True
         return self._exceeds_window() or bool(self.draft.unread_until and self.draft.summary is None)
 

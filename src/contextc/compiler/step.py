@@ -31,6 +31,7 @@ from contextc.compiler.draft import (
     apply_reasoning_policy,
     assemble_rows,
     distribute,
+    has_compaction,
     has_signed_reasoning,
     hash_chunks,
     list_blob_names,
@@ -38,7 +39,7 @@ from contextc.compiler.draft import (
     render_item,
     verify_draft,
 )
-from contextc.compiler.fit_budget import BRANCH_REASONS, fit_budget
+from contextc.compiler.fit_budget import BRANCH_REASONS, find_compaction, fit_budget
 from contextc.compiler.head_changes import FROM_HERE_ON, ToolPlan, append_change, has_change
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import (
@@ -1252,6 +1253,7 @@ def _run_passes(draft: Draft) -> Draft:
 
 PASSES: tuple[Callable[[Draft], Draft], ...] = (
     select_agent_view,
+    find_compaction,
     insert_fragments,
     append_change,
     fit_budget,
@@ -1779,7 +1781,7 @@ def write_commit(
         input=compiled.measured_input(usage),
         overhead=compiled.overhead_after(usage),
         again=final is not None and final.finish == "pause",
-        shortened=shortened,
+        shortened=shortened or any([item.compacts for item in items]),
     )
     if tx.locked is not None:  # with its version, by `lock_channel`
         ledger.update_locked_state(tx, number, version, standing, open_attempt=open_attempt)
@@ -1947,10 +1949,11 @@ def _produced(
             role=message.role,
             signed=has_signed_reasoning(message, provider),
             media=bool(list_media(message)),
+            compacts=message.role == "assistant" and has_compaction(message, compiled.formatter),
         )
         item = apply_reasoning_policy(item, message, compiled.draft.options.reasoning_policy)
         tokens = 0
-        if usage is not None and usage.output and replies == 1 and message.role == "assistant":
+        if usage is not None and usage.output and replies == 1 and message.role == "assistant" and not item.compacts:
             tokens = usage.output - (0 if item.signed or item.inline else usage.reasoning)
         items.append(replace(item, tokens=max(tokens, 0) or counter.count_message(render_item(item, message))))
     return tuple(items), humans

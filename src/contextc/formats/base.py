@@ -383,6 +383,14 @@ class Formatter(ABC):
         rest = {name: value for name, value in given.items() if name != inner} | ({inner: effort} if effort else {})
         return {**settings, outer: rest} if rest else {key: each for key, each in settings.items() if key != outer}
 
+    def is_compaction(self, block: JSONObject) -> bool:
+        """Return True if a block of a reply is the provider's own compaction: nothing before it has to be sent."""
+        return False
+
+    def begins_with_compaction(self, message: JSONObject) -> bool:
+        """Return True if a message of a request begins with such a block, so that no user message must precede it."""
+        return False
+
     def read_continuation(self, reply: Message) -> Continuation | None:
         """Return what the request after a reply has to send again, beside its messages; None if there is nothing."""
         return None
@@ -554,7 +562,8 @@ class Formatter(ABC):
                 ConversionNote("made up", f"a tool {self.placeholder_tool.name}, because there are calls and no tools")
             )
         first = next((segment for segment in encoded if segment.messages), None) if self.user_first else None
-        if first is not None and not first.apart and first.messages[0]["role"] not in ("user", "system"):
+        begins = first is None or first.apart or first.messages[0]["role"] in ("user", "system")
+        if first is not None and not (begins or self.begins_with_compaction(first.messages[0])):
             notes.append(
                 ConversionNote("made up", "a line from the user, because the conversation begins with the assistant")
             )

@@ -102,6 +102,7 @@ REASON_SENTENCES: dict[str, str] = {
     EpochReason.FORKED: "The conversation was forked, and its branch does not contain everything that its parent sent.",
     EpochReason.OVER_BUDGET: "The request exceeded its budget, so older messages were dropped or shortened.",
     EpochReason.COMPACTED: "A summary replaced older messages.",
+    EpochReason.PROVIDER_COMPACTED: "The provider compacted what came before its own block.",
     EpochReason.COMPACTION_UNDONE: "A summary was taken out of use, so the messages that it replaced are sent again.",
     EpochReason.EDITED: "The conversation was edited, or continued from an earlier message.",
     EpochReason.CLEARED: "The context was cleared: earlier messages are no longer sent.",

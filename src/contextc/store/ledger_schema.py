@@ -38,6 +38,7 @@ class EpochReason(StrEnum):
     OVER_BUDGET = "over budget"
     COMPACTED = "compaction"
     COMPACTION_UNDONE = "compaction undone"
+    PROVIDER_COMPACTED = "compacted by the provider"
     EDITED = "edited or branched away"
     FORKED = "forked"
     CLEARED = "cleared"
@@ -74,6 +75,7 @@ class LeftOutReason(StrEnum):
     NO_ROOM_FOR_TRIGGER = "no room for a trigger's message"
     SAID_ANEW = "said anew"
     SUMMED_UP = "summed up"
+    PROVIDER_COMPACTED = "in the provider's compaction"
 
 
 CallForm: TypeAlias = Literal["", "short", "none"]
@@ -87,6 +89,7 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
     "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h", "verbatim": "v", "texts": "e",
     "calls": "a", "places": "q", "tools": "u", "definitions": "j", "effort": "z", "features": "$",
+    "compacts": "#",
 }):  # fmt: skip
     """One message or inserted text of a request. `place` is the message's place; 0 if there is none."""
 
@@ -142,6 +145,8 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """The effort that a change sets."""
     features: tuple[str, ...] = ()
     """The features of the provider that a change needs."""
+    compacts: bool = False
+    """True if it contains a provider's own compaction, which stands for everything before it."""
 
     @property
     def is_kept_history(self) -> bool:

@@ -9,6 +9,7 @@ from contextc._json import JSONObject
 from contextc.formats.anthropic.codec import (
     BETWEEN_KEY,
     CHANGE_BLOCKS,
+    COMPACTION,
     DOCUMENT_TYPES,
     FIELDS_KEY,
     IMAGE_TYPES,
@@ -87,7 +88,7 @@ class AnthropicFormatter(CodecFormatter):
             if not (wire := segment.messages):
                 continue
             role = wire[0]["role"]
-            if last is None and role != "user" and not segment.apart:
+            if last is None and role != "user" and not (segment.apart or self.begins_with_compaction(wire[0])):
                 messages.append({"role": "user", "content": [{"type": "text", "text": OPENING_TEXT}]})
                 last = "user"
             moved: JSONObject = {}
@@ -190,6 +191,12 @@ class AnthropicFormatter(CodecFormatter):
     def read_message_effort(self, message: Message) -> str:
         fields = cast(JSONObject, own_extra(message.extra, self.provider).get(FIELDS_KEY) or {})
         return text_of(cast(JSONObject, fields.get("output_config") or {}).get("effort"))
+
+    def is_compaction(self, block: JSONObject) -> bool:
+        return block.get("type") == COMPACTION and bool(block.get("content"))  # else it failed, and has no effect
+
+    def begins_with_compaction(self, message: JSONObject) -> bool:
+        return any([self.is_compaction(block) for block in message["content"][:1]])
 
     def read_continuation(self, reply: Message) -> Continuation | None:
         """Return the container of a reply: the code in it waits for results, and its files are there."""

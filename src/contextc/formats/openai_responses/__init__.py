@@ -118,6 +118,9 @@ class OpenAIResponsesFormatter(CodecFormatter):
     def can_change_effort(self, settings: JSONObject) -> bool:
         return object_or_empty(settings.get("reasoning")).get("mode") in (None, "standard")
 
+    def is_compaction(self, block: JSONObject) -> bool:
+        return block.get("type") == "compaction" and bool(block.get("encrypted_content"))
+
     def with_session_results(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Include results whose calls the provider stores, although those calls are not in the request."""
         return encode_stored_results(request, provider=self.provider, blobs=blobs)
