@@ -9,8 +9,18 @@ if TYPE_CHECKING:
     from contextc.compiler.history import HistoryPassage
     from contextc.compiler.ledger import SessionManager
     from contextc.compiler.step import Attempt, Compiled, Cost
+    from contextc.formats.request_settings import NativeContext
 
-__all__ = ["Attempt", "Compiled", "CompilerOptions", "Cost", "HistoryPassage", "MessageCompiler", "SessionManager"]
+__all__ = [
+    "Attempt",
+    "Compiled",
+    "CompilerOptions",
+    "Cost",
+    "HistoryPassage",
+    "MessageCompiler",
+    "NativeContext",
+    "SessionManager",
+]
 
 if not TYPE_CHECKING:  # or type checkers would accept every name
     __getattr__ = lazy_names(
@@ -18,7 +28,7 @@ if not TYPE_CHECKING:  # or type checkers would accept every name
         {
             "step": "Attempt Compiled Cost",
             "compiler": "MessageCompiler",
-            "draft": "CompilerOptions",
+            "draft": "CompilerOptions NativeContext",
             "ledger": "SessionManager",
             "history": "HistoryPassage",
         },

@@ -89,6 +89,7 @@ from contextc.compiler.step import (
 from contextc.errors import ContextcError, InvalidInput, InvalidSetting, NothingNew, describe_error
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
+from contextc.formats.request_settings import NativeContext, NativeSettings
 from contextc.messages import Message, ToolCall, Usage, Viewer, to_plain_text, validate_message
 from contextc.models.tokens import TokenCounter, get_counter, request_kind, save_calibration, save_counts
 from contextc.prompts import (
@@ -129,6 +130,7 @@ OPTION_TYPES: dict[object, str] = {
     int: "an integer",
     float: "a number",
     bool | Literal["always"]: "True, False or 'always'",
+    NativeContext | None: "a cc.compiler.NativeContext",
 }
 TRANSPORT_FIELDS = {
     "extra_query": "Pass it to the vendor's SDK.",
@@ -271,6 +273,22 @@ def _invalid_option(values: Mapping[str, object], text: str) -> InvalidSetting:
                 wanted = f"one of {', '.join(choices)}"
             return InvalidSetting(f"{name}: expected {wanted}", got=value, fix="Omit it for the default.")
     return InvalidSetting(f"Compiler options: {text}", fix=f"Valid options are {', '.join(hints)}.")
+
+
+def plan_native_context(provider: Provider, context: NativeContext | None) -> NativeSettings:
+    """Return the settings for what the provider does itself with a long context, as far as it can."""
+    if context is None:
+        return NativeSettings({})
+    least = provider.formatter.least_compact_at
+    if context.compact_at is not None and least > context.compact_at:
+        raise InvalidSetting(
+            f"NativeContext: {provider.name} compacts at {least:,} tokens or more, got compact_at={context.compact_at}",
+            fix=f"Pass compact_at={least}.",
+        )
+    found = provider.formatter.encode_native(context)
+    if all([provider.offers(feature) for feature in found.features]):
+        return found
+    return NativeSettings({}, missing=context.names)
 
 
 def check_compile_arguments(
@@ -794,6 +812,7 @@ class MessageCompiler:
         "_cache",
         "_heads",
         "_heads_stored",
+        "_native",
         "counter",
         "loader",
         "options",
@@ -808,6 +827,7 @@ class MessageCompiler:
         self.options = as_options(options)
         if self.provider.keeps_static and self.options.placement == "head":
             self.options = replace(self.options, placement="tail")  # a session keeps its first head
+        self._native = plan_native_context(self.provider, self.options.native)
         known = self.provider.model
         self.counter: TokenCounter = get_counter(
             known.tokenizer, provider=self.provider.formatter.provider, model=known.name
@@ -867,7 +887,10 @@ class MessageCompiler:
             headroom=headroom,
             dry_run=dry_run,
         )
-        provider = self.provider
+        provider, native = self.provider, self._native
+        if native.settings:
+            native = native if settings is None or settings.keys().isdisjoint(native.settings) else NativeSettings({})
+            settings = {**native.settings, **(settings or {})}
         running = None if running is None else frozenset(running)
         tools = self._arguments.validate_tools(tools)
         channel = self.channel(conversation, name=name, directory=directory)
@@ -927,6 +950,7 @@ class MessageCompiler:
             head_cache=self._heads,
             retry=retry,
             headroom=headroom,
+            native=native,
             dry_run=dry_run,
             load_left_out=lambda sight, items: past_requests.load_left_out_reasons(
                 self.store, channel, sight.tip.branch, sight.tip.seq, sight.state.requests + 1, items

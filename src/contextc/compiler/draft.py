@@ -34,6 +34,7 @@ from contextc.formats.message_preparation import (
     contains_reasoning,
     describe_media,
 )
+from contextc.formats.request_settings import NativeContext
 from contextc.messages import (
     SYSTEM_CONTEXT,
     AnyPart,
@@ -105,6 +106,8 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`sliding_window` drops single messages from the front, reserves the whole output, joins reasoning into the text,
     and uses no summaries.
     """
+    native: NativeContext | None = None
+    """What the provider does itself with a long context. Trimming stays, for what still does not fit."""
 
     @property
     def slides(self) -> bool:
@@ -140,6 +143,7 @@ class CompilerOptionArguments(TypedDict, total=False):
     reserve: Literal["capped", "full"]
     removed_tools: Literal["drop", "keep"] | None
     policy: PolicyArgument
+    native: NativeContext | None
 
 
 class Budget(Struct, frozen=True, kw_only=True):

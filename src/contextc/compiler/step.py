@@ -61,7 +61,7 @@ from contextc.compiler.ledger import (
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, record_from_json, record_to_json
 from contextc.errors import ContextOverflow, InvalidInput, StaleCompile
 from contextc.formats.base import Formatter, Request, as_json
-from contextc.formats.request_settings import RequestSettings
+from contextc.formats.request_settings import NativeSettings, RequestSettings
 from contextc.messages import (
     SYSTEM_CONTEXT,
     Message,
@@ -276,8 +276,8 @@ class Compiled:
 
     @property
     def features(self) -> frozenset[str]:
-        """The features of the provider that its messages use. `provider.flags_of` returns the beta flags they need."""
-        return frozenset(self.state.changes.features)
+        """The features of the provider that it uses. `provider.flags_of` returns the beta flags they need."""
+        return frozenset(self.record.features)
 
     def measured_input(self, usage: Usage | None) -> int:
         """Return the input tokens that the provider counted; 0 if it reported none.
@@ -516,6 +516,8 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     forced: str = ""
     """The reason for an epoch that begins in any case."""
     headroom: int = 0
+    native: NativeSettings = NativeSettings({})
+    """The settings for what the provider does itself with a long context."""
     dry_run: bool = False
     load_left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
     """Return what earlier requests left out, by place, with the reason."""
@@ -687,6 +689,9 @@ def offers_fetch(head: bytes | None) -> bool:
     return head is None or _FETCH in head
 
 
+COMPACTION = "compaction"
+"""The feature of a provider that compacts a conversation. Its block needs the same flag later."""
+LEFT_TO_PROVIDER, NOT_AT_PROVIDER = "left to the provider: {}", "{} does not have: {}"
 APPENDED = "appended, so that the prefix stays"
 STILL_DECLARED = "no longer offered, but still declared, so that the prefix stays"
 CONTAINER_EXPIRED = "the container {} is not named: it has expired"
@@ -708,6 +713,7 @@ def build_account(
     fragments = _fragments(ask, draft)
     # a fork begins with rows of its parent, and a session whose cursor was set with none, without a new epoch
     first = not sight.state.requests or bool(sight.state.held)
+    features = _list_features(ask, draft, standing)
     record = RequestRecord(
         request=sight.state.requests + 1,
         mode="resume" if draft.resume else "full",
@@ -730,8 +736,8 @@ def build_account(
         shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
         shared_bytes=shared_bytes,
         signed_lost=max(0, signed),
-        features=standing.features,
-        betas=_betas(ask.provider, standing.features),
+        features=features,
+        betas=_betas(ask.provider, features),
         branch=sight.tip.branch,
         tip=sight.tip.seq,
     )
@@ -740,6 +746,15 @@ def build_account(
     price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
     manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.messages), fragments)
     return RequestAccount(record, manifest, Cost(lost, shared, max(0, signed), price))
+
+
+def _list_features(ask: CompileInput, draft: Draft, standing: ChannelState) -> tuple[str, ...]:
+    """Return the features of the provider that a request uses, in its messages and for a long context."""
+    rows, tail = draft.rows, draft.tail
+    first = draft.kept[0] if draft.kept else rows[0].row.items[0] if rows else tail[0].item if tail else None
+    has_block = first is not None and first.compacts and ask.provider.offers(COMPACTION)
+    more = (*ask.native.features, *((COMPACTION,) if has_block else ()))
+    return tuple(dict.fromkeys((*standing.features, *more))) if more else standing.features
 
 
 def _betas(provider: Provider, features: Sequence[str]) -> tuple[str, ...]:
@@ -752,9 +767,11 @@ def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple
     failed = ask.snapshot.attempt if draft.resume else None
     change = draft.change.item.text if draft.change is not None and has_change(draft) else ""
     kept = ask.terms.tools.plan.kept if ask.terms.tools.plan is not None else ()
-    if not (draft.remarks or draft.unread_until or warnings or assembled.notes or failed or change or kept):
+    native = _describe_native(ask)
+    if not (draft.remarks or draft.unread_until or warnings or assembled.notes or failed or change or kept or native):
         return ()
     return (
+        *native,
         *((f"{APPENDED}: {change.removeprefix(FROM_HERE_ON)}",) if change else ()),
         *((f"{STILL_DECLARED}: {', '.join(kept)}",) if kept else ()),
         *((REVERTED_REMARK.format(why=failed.error or "it was interrupted"),) if failed else ()),
@@ -765,6 +782,18 @@ def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple
         ),
         *(warning.message for warning in warnings),
         *dict.fromkeys(str(note) for note in assembled.notes),
+    )
+
+
+def _describe_native(ask: CompileInput) -> tuple[str, ...]:
+    """Return what is left to the provider, and what of that it does not have."""
+    context, (settings, _, missing) = ask.options.native, ask.native
+    if context is None or not (settings or missing):
+        return ()
+    used = [f"{name}={getattr(context, name)}" for name in context.names if name not in missing]
+    return (
+        *((LEFT_TO_PROVIDER.format(", ".join(used)),) if used else ()),
+        *((NOT_AT_PROVIDER.format(ask.provider.title, ", ".join(missing)),) if missing else ()),
     )
 
 
@@ -1795,7 +1824,13 @@ def write_commit(
         usage=usage,
         partial=bool(usage and usage.input and not compiled.measured_input(usage)),
         gave=session.id if session else "",
-        remarks=(*record.remarks, *notes, *((SHORTENED,) if shortened else ()), *_session_remarks(compiled, session)),
+        remarks=(
+            *record.remarks,
+            *notes,
+            *_describe_edits(compiled, final),
+            *((SHORTENED,) if shortened else ()),
+            *_session_remarks(compiled, session),
+        ),
         produced=tuple([make_place(branch, message.seq) for message in messages]),
     )
     ledger.write_request(
@@ -1809,6 +1844,10 @@ def write_commit(
         whole=compiled.body if compiled.replaced else None,
     )
     return CommitResult(number, version + 1, standing, sealed)
+
+
+def _describe_edits(compiled: Compiled, reply: Message | None) -> tuple[str, ...]:
+    return () if reply is None else compiled.formatter.describe_edits(reply)
 
 
 def _session_remarks(compiled: Compiled, session: ProviderSession | None) -> tuple[str, ...]:

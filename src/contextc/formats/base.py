@@ -30,7 +30,14 @@ from contextc.formats.message_preparation import (
     split_segments,
     with_text_files,
 )
-from contextc.formats.request_settings import RequestSettings, SettingsTable, ToolChoice, rename_tools
+from contextc.formats.request_settings import (
+    NativeContext,
+    NativeSettings,
+    RequestSettings,
+    SettingsTable,
+    ToolChoice,
+    rename_tools,
+)
 from contextc.formats.streams import ReplyEncoder, StreamReader, as_json
 from contextc.messages import (
     PLACED_KEY,
@@ -196,6 +203,8 @@ class Formatter(ABC):
     """
     repeats_request: ClassVar[bool] = False
     """True if a reply that is not complete is continued by the same request, without the reply in it."""
+    least_compact_at: ClassVar[int] = 0
+    """The least number of input tokens at which the provider can be asked to compact a conversation."""
     requires_max_tokens: ClassVar[bool] = False
     """True if every request must set the maximum output length."""
     input_includes_cached: ClassVar[bool] = True
@@ -382,6 +391,14 @@ class Formatter(ABC):
             return {**settings, outer: {**given, inner: effort}}
         rest = {name: value for name, value in given.items() if name != inner} | ({inner: effort} if effort else {})
         return {**settings, outer: rest} if rest else {key: each for key, each in settings.items() if key != outer}
+
+    def encode_native(self, context: NativeContext) -> NativeSettings:
+        """Return the settings that let the provider manage the context itself."""
+        return NativeSettings({}, missing=context.names)
+
+    def describe_edits(self, reply: Message) -> tuple[str, ...]:
+        """Return what the provider left out of the request, as a reply reports it, for people."""
+        return ()
 
     def is_compaction(self, block: JSONObject) -> bool:
         """Return True if a block of a reply is the provider's own compaction: nothing before it has to be sent."""

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from contextc._json import JSON, JSONObject
+from contextc.errors import InvalidSetting
 
 SettingPath: TypeAlias = str
 """The path of a setting: `max_tokens`, or `generationConfig.maxOutputTokens`."""
@@ -28,6 +29,56 @@ class ToolChoice(Struct, frozen=True):
 
     mode: ToolChoiceMode
     name: str = ""
+
+
+OF_RESULTS = dict.fromkeys(("clear_at_least", "clear_arguments", "keep_results", "keep_results_of"), "clear_results_at")
+"""Fields of a `NativeContext` that need another one."""
+
+
+class NativeContext(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The parts of context management that are left to the provider. None: its default, or not at all."""
+
+    compact_at: int | None = None
+    """Input tokens above which it replaces the conversation by a summary of its own."""
+    compact_instructions: str | None = None
+    """Instructions for the summary, in place of the provider's."""
+    clear_results_at: int | None = None
+    """Input tokens above which it leaves out the oldest tool results."""
+    clear_at_least: int | None = None
+    """Tokens that leaving out results must save, because it costs the cache."""
+    clear_arguments: bool | None = None
+    """True if the arguments of their calls go, too."""
+    keep_results: int | None = None
+    """The number of results at the end that stay."""
+    keep_results_of: tuple[str, ...] | None = None
+    """Names of tools whose results stay."""
+    keep_thinking: int | Literal["all"] | None = None
+    """The number of replies at the end that keep their thinking."""
+
+    def __post_init__(self) -> None:
+        for name in ("compact_at", "clear_results_at", "clear_at_least", "keep_results", "keep_thinking"):
+            value, least = getattr(self, name), 0 if name == "keep_results" else 1
+            if value not in (None, "all") and (type(value) is not int or value < least):
+                raise InvalidSetting(
+                    f"NativeContext: {name} must be an integer", got=value, fix=f"Pass {least} or more, or omit it."
+                )
+        for name in self.names:
+            needed = OF_RESULTS.get(name) or ("compact_at" if name == "compact_instructions" else "")
+            if needed and needed not in self.names:
+                raise InvalidSetting(f"NativeContext: {name} has no effect without {needed}", fix=f"Pass {needed}=….")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of what is set."""
+        return tuple([name for name, value in asdict(self).items() if value is not None])
+
+
+class NativeSettings(NamedTuple):
+    """A `NativeContext` as settings of a request, the features of the provider that these need, and what it lacks."""
+
+    settings: JSONObject
+    features: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
 
 
 class OutputFormat(Struct, frozen=True, kw_only=True):

@@ -131,6 +131,10 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         found = self._table_value("features")
         return frozenset([name for name in self.model.features if name in found and self._is_allowed(found[name])])
 
+    def offers(self, feature: str) -> bool:
+        """Return True if the provider has a feature that requests use where it is asked for, whatever the model."""
+        return feature in self._table_value("features")
+
     def flags_of(self, features: Collection[str]) -> tuple[str, ...]:
         """Return the beta flags to send with requests that use these features, sorted."""
         if not features:

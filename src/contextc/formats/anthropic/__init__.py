@@ -15,13 +15,14 @@ from contextc.formats.anthropic.codec import (
     IMAGE_TYPES,
     decode_reply,
     decode_request,
+    describe_applied_edits,
     encode_segment,
     encode_system,
     encode_tool,
     find_container,
     without_trailing_space,
 )
-from contextc.formats.anthropic.request_settings import SETTINGS
+from contextc.formats.anthropic.request_settings import SETTINGS, encode_context_management
 from contextc.formats.anthropic.rules import RULES
 from contextc.formats.anthropic.streams import AnthropicReplyStream, AnthropicStreamReader, collect_events
 from contextc.formats.base import (
@@ -38,6 +39,7 @@ from contextc.formats.base import (
     text_of,
 )
 from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
+from contextc.formats.request_settings import NativeContext, NativeSettings
 from contextc.messages import PLACED_KEY, Message, ProviderBlock
 from contextc.tools.definitions import NativeTool
 
@@ -69,6 +71,7 @@ class AnthropicFormatter(CodecFormatter):
     merges_neighbours = True
     result_placement = "after replies"
     requires_max_tokens = True
+    least_compact_at = 50_000
     media_types = (*IMAGE_TYPES, *DOCUMENT_TYPES)
     text_documents = ("text/plain",)
 
@@ -191,6 +194,14 @@ class AnthropicFormatter(CodecFormatter):
     def read_message_effort(self, message: Message) -> str:
         fields = cast(JSONObject, own_extra(message.extra, self.provider).get(FIELDS_KEY) or {})
         return text_of(cast(JSONObject, fields.get("output_config") or {}).get("effort"))
+
+    def encode_native(self, context: NativeContext) -> NativeSettings:
+        names = self.name_codec.names
+        spelled = [names.encode(name) if names is not None else name for name in context.keep_results_of or ()]
+        return encode_context_management(context, spelled)
+
+    def describe_edits(self, reply: Message) -> tuple[str, ...]:
+        return tuple(describe_applied_edits(own_extra(reply.extra, self.provider))) if reply.extra else ()
 
     def is_compaction(self, block: JSONObject) -> bool:
         return block.get("type") == COMPACTION and bool(block.get("content"))  # else it failed, and has no effect

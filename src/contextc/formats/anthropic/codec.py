@@ -56,6 +56,11 @@ from contextc.tools.definitions import NativeTool, Tool
 BETWEEN_KEY, FIELDS_KEY = "between", "fields"
 CHANGE_BLOCKS = ("tool_addition", "tool_removal")
 """Blocks of a system message that change the tools from there on."""
+CLEARED = {
+    "cleared_tool_uses": "the results of {} calls",
+    "cleared_thinking_turns": "the thinking of {} replies",
+}
+"""What a field of an applied edit counts."""
 NO_BLOBS: Mapping[str, bytes] = {}
 NO_EXTRA: JSONObject = {}
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
@@ -393,6 +398,8 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     rest = {
         name: reply[name] for name in ("id", "model", "stop_reason", "stop_details", "container") if reply.get(name)
     }
+    if edits := _applied_edits(reply):
+        rest["context_management"] = {"applied_edits": edits}
     return Message(
         role="assistant",
         parts=tuple(AnthropicCodec(provider, model=reply.get("model")).parts(reply.get("content"))),
@@ -402,6 +409,19 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
         usage=_decode_usage(reply),
         extra={provider: rest} if rest else None,
     )
+
+
+def _applied_edits(reply: JSONObject) -> list[JSONObject]:
+    return as_objects(as_object(reply.get("context_management")).get("applied_edits"))
+
+
+def describe_applied_edits(reply: JSONObject) -> Iterator[str]:
+    """Yield what context editing left out of a request."""
+    for edit in _applied_edits(reply):
+        tokens = edit.get("cleared_input_tokens")
+        for name, what in CLEARED.items():
+            if isinstance(count := edit.get(name), int) and count and isinstance(tokens, int):
+                yield f"the provider cleared {what.format(count)}, {tokens:,} tokens"
 
 
 def find_container(reply: JSONObject) -> Continuation | None:
@@ -421,7 +441,6 @@ def _decode_usage(reply: JSONObject) -> Usage:
     samplings = [each for each in iterations if each.get("type") in SAMPLINGS]
     served = next((str(each.get("model") or "") for each in samplings if each["type"] == FALLBACK), None)
     answered = served if served is not None else ""
-    edits = as_object(reply.get("context_management")).get("applied_edits")
     return Usage(
         **_tokens(usage),
         reasoning=as_object(usage.get("output_tokens_details")).get("thinking_tokens") or 0,
@@ -430,7 +449,9 @@ def _decode_usage(reply: JSONObject) -> Usage:
         region=billing_word(usage.get("inference_geo")),
         model=answered or (str(reply.get("model") or "") if served is not None else ""),
         calls=tuple(_billed_calls(iterations, answered, has_fallback=served is not None)),
-        input_differs=len(samplings) > 1 or bool(edits) or any([each.get("type") == COMPACTION for each in iterations]),
+        input_differs=len(samplings) > 1
+        or bool(_applied_edits(reply))
+        or any([each.get("type") == COMPACTION for each in iterations]),
     )
 
 

@@ -1,8 +1,10 @@
 """The settings of Anthropic's API. Sampling settings such as temperature are read, but no longer written."""
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject
 from contextc.formats.base import text_of
 from contextc.formats.request_settings import (
+    NativeContext,
+    NativeSettings,
     OutputFormat,
     RequestSettings,
     SettingsTable,
@@ -16,6 +18,35 @@ MODES: dict[str, ToolChoiceMode] = {"auto": "auto", "any": "required", "none": "
 MODE_NAMES = {mode: name for name, mode in MODES.items()}
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 DEFAULT_MAX_TOKENS = 8_192
+
+
+def encode_context_management(context: NativeContext, kept_tools: list[str]) -> NativeSettings:
+    """Return the edits of a context. Clearing of thinking must come first."""
+    edits: list[JSONObject] = []
+    features: list[str] = []
+    if (kept := context.keep_thinking) is not None:
+        keep: JSON = kept if kept == "all" else {"type": "thinking_turns", "value": kept}
+        edits.append({"type": "clear_thinking_20251015", "keep": keep})
+    if context.clear_results_at is not None:
+        edit: JSONObject = {"type": "clear_tool_uses_20250919", "trigger": _tokens(context.clear_results_at)}
+        if context.keep_results is not None:
+            edit["keep"] = {"type": "tool_uses", "value": context.keep_results}
+        if context.clear_at_least is not None:
+            edit["clear_at_least"] = _tokens(context.clear_at_least)
+        if context.clear_arguments is not None:
+            edit["clear_tool_inputs"] = context.clear_arguments
+        edits.append({**edit, **({"exclude_tools": kept_tools} if kept_tools else {})})
+    if edits:
+        features.append("context_editing")
+    if context.compact_at is not None:
+        features.append("compaction")
+        said: JSONObject = {"instructions": context.compact_instructions} if context.compact_instructions else {}
+        edits.append({"type": "compact_20260112", "trigger": _tokens(context.compact_at), **said})
+    return NativeSettings({"context_management": {"edits": edits}} if edits else {}, tuple(features))
+
+
+def _tokens(count: int) -> JSONObject:
+    return {"type": "input_tokens", "value": count}
 
 
 def read_structured(rest: JSONObject) -> dict[str, object]:

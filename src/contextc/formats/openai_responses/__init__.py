@@ -26,7 +26,7 @@ from contextc.formats.openai_responses.rules import (
     without_unstored_items,
 )
 from contextc.formats.openai_responses.streams import ResponsesReplyStream, ResponsesStreamReader
-from contextc.formats.request_settings import object_or_empty
+from contextc.formats.request_settings import NativeContext, NativeSettings, object_or_empty
 from contextc.messages import PLACED_KEY, AnyPart, Message, ProviderBlock, Reasoning
 
 NEEDED_FEATURES = {"additional_tools": "additional_tools", "configuration_update": "effort_changes"}
@@ -52,6 +52,7 @@ class OpenAIResponsesFormatter(CodecFormatter):
         names=IdentifierCodec("a-zA-Z0-9_-", 128),
     )
     unique_ids = True
+    least_compact_at = 1_000
     allows_leading_system = True
     result_placement = "later"
     nested_extra = (ITEM,)
@@ -117,6 +118,13 @@ class OpenAIResponsesFormatter(CodecFormatter):
 
     def can_change_effort(self, settings: JSONObject) -> bool:
         return object_or_empty(settings.get("reasoning")).get("mode") in (None, "standard")
+
+    def encode_native(self, context: NativeContext) -> NativeSettings:
+        missing = tuple([name for name in context.names if name != "compact_at"])
+        if context.compact_at is None:
+            return NativeSettings({}, missing=missing)
+        entry: JSONObject = {"type": "compaction", "compact_threshold": context.compact_at}
+        return NativeSettings({"context_management": [entry]}, ("compaction",), missing)
 
     def is_compaction(self, block: JSONObject) -> bool:
         return block.get("type") == "compaction" and bool(block.get("encrypted_content"))
