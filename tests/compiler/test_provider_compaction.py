@@ -4,6 +4,7 @@ No recording of a compaction by a threshold exists here. The replies are as the 
 """
 
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
@@ -225,15 +226,23 @@ def test_trimming_keeps_the_compaction_first(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", FORMATS)
-def test_our_own_summary_may_follow(model: str) -> None:
+def test_a_summary_of_ours_stands_for_all_messages(model: str) -> None:
+    """It is used on all channels of the agent, and another provider cannot read the block."""
     talk = Talk(model)
     for number in range(4):
         talk.turn(f"Question {number}? {LONG}", f"Answer {number}. {LONG}")
-    done = talk.compiler.compact("demo", lambda _: "All about boats.", max_input_tokens=4_000)
-    assert done is not None
-    texts = [message.text for message in talk.ask("The last one?").messages]
-    assert texts[0] == "A jib."
-    assert texts[1].startswith("<context-summary>")
+    read: list[str] = []
+
+    def summarize(messages: Sequence[cc.Message], previous: str | None) -> str:
+        read.extend(message.text for message in messages)
+        return "All about Nora, sails and answers."
+
+    assert talk.compiler.compact("demo", summarize, max_input_tokens=4_000) is not None
+    assert read[0].startswith("My boat is named Nora.")
+    compiled = talk.ask("The last one?")
+    assert compiled.messages[0].text.startswith("<context-summary>")
+    assert b'"type":"compaction"' not in compiled.body
+    assert compiled.features == frozenset()
 
 
 @pytest.mark.parametrize("model", FORMATS)

@@ -950,6 +950,7 @@ class MessageCompiler:
             head_cache=self._heads,
             retry=retry,
             headroom=headroom,
+            for_summary=self.loader.skip_summarized,
             native=native,
             dry_run=dry_run,
             load_left_out=lambda sight, items: past_requests.load_left_out_reasons(

@@ -266,6 +266,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     repeated: str = ""
     """The value with which this request continues the reply of the one before it: that is repeated, without the reply.
     """
+    for_summary: bool = False
+    """True if it is read for a summary, also what the provider's own compaction stands for."""
     compaction: int = 0
     """Place of the provider's own compaction, if this request is the first without what it stands for."""
     token_counts: Mapping[int, int] = {}

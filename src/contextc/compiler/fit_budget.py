@@ -73,7 +73,7 @@ def find_compaction(draft: Draft) -> Draft:
     """
     items = [*(draft.kept or ()), *(entry.item for entry in draft.tail)]
     at = max([index for index, item in enumerate(items) if item.compacts], default=-1)
-    if draft.resume or at < 0 or (at == 0 and (draft.kept is not None or not draft.rows)):
+    if draft.resume or draft.for_summary or at < 0 or (at == 0 and (draft.kept is not None or not draft.rows)):
         return draft
     standing = replace(draft.standing, fragments=find_latest_copies(items[at:]))
     why = draft.epoch or EpochReason.PROVIDER_COMPACTED
@@ -593,6 +593,7 @@ class _Trimmer:
         steps = self._steps()
         last = steps[-1] if steps else len(self.slots) - 1
         anchor = summary.anchor & SEQ_MASK
+        self._release_compaction(anchor)
         upto = max((index for index, slot in enumerate(self.slots) if slot.item.place == summary.anchor), default=last)
         covered = [
             (index, slot)
@@ -616,6 +617,15 @@ class _Trimmer:
         self.total += item.tokens
         self.summed_up_to = anchor
         self.turns = self._turns()
+
+    def _release_compaction(self, anchor: int) -> None:
+        """Let the provider's own compaction go, with results of its calls, if our summary stands for all of that."""
+        at = next((index for index, slot in enumerate(self.slots) if slot.item.compacts), len(self.slots))
+        for index, slot in enumerate(self.slots[at:]):
+            item = slot.item
+            if (index and item.role != "tool") or item.place & SEQ_MASK > anchor or item.place in self.draft.pins:
+                return
+            slot.pinned = False
 
     def _drop_turns(self) -> None:
         for start, end in pairwise(self.turns):

@@ -516,6 +516,8 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     forced: str = ""
     """The reason for an epoch that begins in any case."""
     headroom: int = 0
+    for_summary: bool = False
+    """True if the request is read for a summary, and not sent."""
     native: NativeSettings = NativeSettings({})
     """The settings for what the provider does itself with a long context."""
     dry_run: bool = False
@@ -1256,6 +1258,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         reencode=standing.head.encoder not in ("", terms.head.encoder),
         factor=ask.factor,
         headroom=ask.headroom,
+        for_summary=ask.for_summary,
         budget=terms.budget if why or ask.options.slides else _epochs_budget(terms.budget, standing.reserve),
         epoch=why,
         kept=kept,
