@@ -7,9 +7,10 @@
 """
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from threading import Thread
+from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -28,7 +29,8 @@ class FakeVendors:
     """Fake vendor APIs.
 
     `window` overrides the model's context window. `strict=False` checks only the key, and estimates tokens from bytes.
-    `keep=False` omits the bytes of requests from the records.
+    `keep=False` omits the bytes of requests from the records. `clock` returns the time in seconds, by which caches
+    expire.
     """
 
     def __init__(
@@ -39,8 +41,9 @@ class FakeVendors:
         window: int | None = None,
         strict: bool = True,
         keep: bool = True,
+        clock: Callable[[], float] = time,
     ) -> None:
-        self.desk = RequestHandler(script, faults=faults, window=window, strict=strict, keep=keep)
+        self.desk = RequestHandler(script, faults=faults, window=window, strict=strict, keep=keep, clock=clock)
         self.server = Server(self.desk)
         self.loop: asyncio.AbstractEventLoop | None = None
         self.thread: Thread | None = None

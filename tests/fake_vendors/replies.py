@@ -48,11 +48,14 @@ class Reply(Struct, frozen=True):
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """Token usage of a request. `input` includes cache reads and writes, `output` includes reasoning."""
+    """Token usage of a request. `input` includes cache reads and writes, `output` includes reasoning, and `written`
+    includes `written_long`: what is kept longer than by default.
+    """
 
     input: int
     read: int = 0
     written: int = 0
+    written_long: int = 0
     output: int = 0
     reasoning: int = 0
 

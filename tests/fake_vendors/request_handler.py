@@ -48,11 +48,18 @@ class RequestHandler:
     """Request handler. `strict=False` accepts everything that has a key, for time measurements."""
 
     def __init__(
-        self, script: Script, *, faults: Plan | None, window: int | None, strict: bool, keep: bool = True
+        self,
+        script: Script,
+        *,
+        faults: Plan | None,
+        window: int | None,
+        strict: bool,
+        keep: bool = True,
+        clock: Callable[[], float] = time,
     ) -> None:
         self.script, self.faults, self.window, self.strict, self.keep = script, faults, window, strict, keep
         self.spent = 0.0
-        self.tally = UsageMeter(exactly=strict)
+        self.tally = UsageMeter(exactly=strict, clock=clock)
         self.records: list[RequestRecord] = []
         self.replies: set[str] = set()
         self.issued: dict[str, ScriptedCall] = {}

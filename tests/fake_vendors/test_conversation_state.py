@@ -88,7 +88,7 @@ def test_the_cache_serves_what_an_earlier_request_began_with(client: SDKClient) 
         assert third is not None
         assert first.read == third.read == 0
         assert second.read > 0.9 * first.input
-        assert (first.written > 0) == marked
+        assert first.written or not marked
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,20 @@
-"""Token usage of requests, counted with our tokenizers, and a simulated prompt cache.
+"""Token usage of requests, counted with our tokenizers, and simulated prompt caches.
 
-The cache contains the bytes of earlier requests. The longest shared prefix counts as read from the cache. Vendors do
-the same with tokens. This is precise enough to distinguish a kept prefix from a broken one.
+The caches of Anthropic, Bedrock and OpenAI follow their rules: breakpoints, keys, settings and lifetimes, by a clock.
+Those of the others contain the bytes of earlier requests. The longest shared prefix counts as read from the cache. This
+is precise enough to distinguish a kept prefix from a broken one.
 """
 
 from collections import defaultdict, deque
+from collections.abc import Callable
 from math import floor
+from time import time
 
+from contextc._json import decode
 from contextc.messages import Reasoning, assistant, tool_call
 from contextc.models.tokens import TokenCounter, get_counter
 from contextc.tools.definitions import Tool
+from tests.analysis.traces.simulated_cache import SimulatedCache
 from tests.fake_vendors.replies import Reply, Tokens
 from tests.fake_vendors.vendor import AcceptedRequest
 
@@ -23,10 +28,13 @@ BYTES_PER_TOKEN = 4
 
 
 class UsageMeter:
-    """Counter of tokens with a prompt cache. With `exactly=False`, tokens are estimated from bytes, without a cache."""
+    """Counter of tokens with a prompt cache. With `exactly=False`, tokens are estimated from bytes, without a cache.
+    `clock` returns the time in seconds.
+    """
 
-    def __init__(self, exactly: bool = True) -> None:
-        self.exactly = exactly
+    def __init__(self, exactly: bool = True, clock: Callable[[], float] = time) -> None:
+        self.exactly, self.clock = exactly, clock
+        self.simulated: dict[str, SimulatedCache] = {}
         self.cache: defaultdict[tuple[str, str], deque[bytes]] = defaultdict(lambda: deque(maxlen=KEPT))
 
     def input(self, ask: AcceptedRequest) -> int:
@@ -45,10 +53,30 @@ class UsageMeter:
         calls = [tool_call("id", call.name, call.written) for call in reply.calls]
         text = assistant(reply.text or "", reasoning=Reasoning(text=reply.reasoning), tool_calls=calls)
         output = reply.output if reply.output is not None else counts.count_message(text) + reasoning
-        marked = self.exactly and ask.vendor.cache_mark in ask.raw
-        read = self.read(ask, input) if marked else 0
-        written = input - read if marked and ask.vendor.cache_mark else 0
-        return Tokens(input=input, read=read, written=written, output=max(output, reasoning + 1), reasoning=reasoning)
+        read = written = long = 0
+        if self.exactly and ask.vendor.cache_rules:
+            read, written, long = self.serve(ask, input)
+        elif self.exactly and ask.vendor.cache_mark in ask.raw:
+            read = self.read(ask, input)
+            written = input - read if ask.vendor.cache_mark else 0
+        return Tokens(
+            input=input,
+            read=read,
+            written=written,
+            written_long=long,
+            output=max(output, reasoning + 1),
+            reasoning=reasoning,
+        )
+
+    def serve(self, ask: AcceptedRequest, input: int) -> tuple[int, int, int]:
+        """Return the tokens that a cache with the rules of its vendor reads, writes, and writes for long."""
+        rules = ask.vendor.cache_rules
+        if rules not in self.simulated:
+            self.simulated[rules] = SimulatedCache(rules, kept=KEPT)
+        now = round(self.clock() * 1000)
+        use = self.simulated[rules].send(ask.vendor.seen(ask, decode(ask.raw)), ask.model, now, now)
+        read, written, long = [input * each // max(use.total, 1) for each in (use.read, use.written, use.written_long)]
+        return read // ask.vendor.cache_step * ask.vendor.cache_step, written, long
 
     def read(self, ask: AcceptedRequest, input: int) -> int:
         """Return the number of cached tokens of a request."""

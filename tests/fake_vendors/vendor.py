@@ -113,6 +113,8 @@ class Vendor(ABC):
     """True if reasoning is returned in any form."""
     cache_mark: ClassVar[bytes] = b""
     """Bytes that a request must contain for its prefix to be cached. Empty if caching is automatic."""
+    cache_rules: ClassVar[str] = ""
+    """The rules of its cache: a format of `SimulatedCache`. "" for one that compares bytes."""
     cache_step: ClassVar[int] = 1
 
     def __init_subclass__(cls) -> None:

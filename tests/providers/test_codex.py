@@ -44,6 +44,7 @@ async def test_turns_of_a_thread_extend_one_request(tmp_path: Path) -> None:
         assert first.reader.message().usage == cc.Usage(
             input=standin.records[0].tokens.input,  # pyright: ignore[reportOptionalMemberAccess]
             output=standin.records[0].tokens.output,  # pyright: ignore[reportOptionalMemberAccess]
+            cache_write=standin.records[0].tokens.written,  # pyright: ignore[reportOptionalMemberAccess]
         )
         assert pid is not None
         assert not is_alive(pid)

@@ -34,6 +34,7 @@ JSONObject = dict[str, Any]
 MINUTE = 60_000
 TTL = {"5m": 5 * MINUTE, "10m": 10 * MINUTE, "30m": 30 * MINUTE, "1h": 60 * MINUTE, "12h": 720 * MINUTE}
 LOOKBACK, MAX_MARKS = 20, 4
+LONG = "12h"
 IMAGE_TOKENS = 1_150
 ATTRIBUTION = "x-anthropic-billing-header:"
 
@@ -80,7 +81,7 @@ class Use(NamedTuple):
     read: int
     written: int = 0
     marked: int = 0
-    written_1h: int = 0
+    written_long: int = 0
 
     @property
     def rest(self) -> int:
@@ -104,15 +105,22 @@ class _Sent:
 
 
 class SimulatedCache:
-    """The cache of one account at one provider. `ratio` is the number of characters of a token.
+    """The cache of one account at one provider. `ratio` is the number of characters of a token, `kept` the number of
+    requests that an implicit cache keeps; 0 for all.
 
     With `is_implicit`, a server that is not the vendor's caches every prefix, in steps of 64 tokens, and ignores marks.
     """
 
     def __init__(
-        self, wire: str, ratio: float = 3.7, *, ignores_attribution: bool = True, is_implicit: bool = False
+        self,
+        wire: str,
+        ratio: float = 3.7,
+        *,
+        ignores_attribution: bool = True,
+        is_implicit: bool = False,
+        kept: int = 0,
     ) -> None:
-        self.wire, self.ratio, self.ignores_attribution = wire, ratio, ignores_attribution
+        self.wire, self.ratio, self.ignores_attribution, self.kept = wire, ratio, ignores_attribution, kept
         self.is_implicit = is_implicit or wire not in ("anthropic", "bedrock")
         self._entries: dict[bytes, _Entry] = {}
         self._sent: list[_Sent] = []
@@ -149,15 +157,15 @@ class SimulatedCache:
         for at in range(found + 1):
             if (entry := self._entries.get(hashes[at])) is not None and entry.is_live(began):
                 entry.used = began
-        written = written_1h = 0
+        written = written_long = 0
         least = minimum(model)
         for mark in marks:
             if mark > found and sums[mark] >= least:
                 self._entries[hashes[mark]] = _Entry(sums[mark], TTL[elements[mark].mark], first_token)
                 more = sums[mark] - read - written
                 written += more
-                written_1h += more if elements[mark].mark == "1h" else 0
-        return Use(prompt.tokens, read, written, sums[marks[-1]] if marks else 0, written_1h)
+                written_long += more if elements[mark].mark == "1h" else 0
+        return Use(prompt.tokens, read, written, sums[marks[-1]] if marks else 0, written_long)
 
     def _send_implicit(self, prompt: Prompt, model: str, began: int, first_token: int, lose: str) -> Use:
         key = json.dumps([model, prompt.salts], sort_keys=True)
@@ -181,13 +189,13 @@ class SimulatedCache:
         if best is not None:
             best.used = began
         ttl = TTL[prompt.ttl or ("30m" if is_new else "10m")]
-        self._sent.append(_Sent(key, prompt.elements, ttl, first_token, ends))
+        self._sent = [*self._sent, _Sent(key, prompt.elements, ttl, first_token, ends)][-self.kept :]
         total = prompt.tokens
         whole = (
             (sum([e.tokens for e in prompt.elements[: max(ends) + 1]]) if ends else 0) if prompt.is_explicit else total
         )
         written = max(whole - whole % step - read, 0) if is_new and whole >= least else 0
-        return Use(total, read, written, whole)
+        return Use(total, read, written, whole, written if prompt.ttl == LONG else 0)
 
     def _common(self, before: list[Element], after: list[Element], ends: set[int] | None) -> int:
         tokens, last = 0, 0

@@ -381,7 +381,7 @@ def anthropic_usage(use: Use, output: int) -> JSONObject:
     return {
         "input_tokens": use.rest, "cache_creation_input_tokens": use.written, "cache_read_input_tokens": use.read,
         "cache_creation": {
-            "ephemeral_5m_input_tokens": use.written - use.written_1h, "ephemeral_1h_input_tokens": use.written_1h,
+            "ephemeral_5m_input_tokens": use.written - use.written_long, "ephemeral_1h_input_tokens": use.written_long,
         },
         "output_tokens": output,
     }  # fmt: skip

@@ -32,7 +32,7 @@ class AnthropicClient(SDKClient):
     inside: ClassVar[tuple[str, str] | None] = ("overloaded_error", "api_error")
 
     def cached(self, body: JSONObject) -> JSONObject:
-        return {**body, "system": [{"type": "text", "text": "Be brief.", "cache_control": {"type": "ephemeral"}}]}
+        return {**body, "system": "Be brief.", "cache_control": {"type": "ephemeral"}}
 
     def client(self, url: str, key: str, timeout: float) -> Any:
         import anthropic

@@ -55,7 +55,9 @@ class BedrockClient(SDKClient):
     }
 
     def cached(self, body: JSONObject) -> JSONObject:
-        return {**body, "system": [{"text": "Be brief."}, {"cachePoint": {"type": "default"}}]}
+        *before, last = body["messages"]
+        marked = {**last, "content": [*last["content"], {"cachePoint": {"type": "default"}}]}
+        return {**body, "system": [{"text": "Be brief."}], "messages": [*before, marked]}
 
     def client(self, url: str, key: str, timeout: float) -> Any:
         return session().create_client(

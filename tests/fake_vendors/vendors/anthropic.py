@@ -46,6 +46,7 @@ class Anthropic(Vendor):
     format: ClassVar[str] = "anthropic"
     key_headers: ClassVar[tuple[str, ...]] = ("x-api-key", "authorization")
     cache_mark: ClassVar[bytes] = b'"cache_control"'
+    cache_rules: ClassVar[str] = "anthropic"
 
     def serves(self, path: str) -> bool:
         return path == "/v1/messages"
@@ -181,7 +182,10 @@ def _usage(encoded: EncodedReply) -> JSONObject:
         "input_tokens": tokens.input - tokens.read - tokens.written,
         "cache_creation_input_tokens": tokens.written,
         "cache_read_input_tokens": tokens.read,
-        "cache_creation": {"ephemeral_5m_input_tokens": tokens.written, "ephemeral_1h_input_tokens": 0},
+        "cache_creation": {
+            "ephemeral_5m_input_tokens": tokens.written - tokens.written_long,
+            "ephemeral_1h_input_tokens": tokens.written_long,
+        },
         "output_tokens": tokens.output,
         "output_tokens_details": {"thinking_tokens": tokens.reasoning},
         "service_tier": "standard",

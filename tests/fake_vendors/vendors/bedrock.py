@@ -51,6 +51,7 @@ class Bedrock(Vendor):
     format: ClassVar[str] = "bedrock"
     stream_kind: ClassVar[str] = "application/vnd.amazon.eventstream"
     cache_mark: ClassVar[bytes] = b'"cachePoint"'
+    cache_rules: ClassVar[str] = "bedrock"
 
     def serves(self, path: str) -> bool:
         return PATH.fullmatch(path) is not None
@@ -197,6 +198,11 @@ def _usage(encoded: EncodedReply) -> JSONObject:
         "totalTokens": tokens.input + tokens.output,
         "cacheReadInputTokens": tokens.read,
         "cacheWriteInputTokens": tokens.written,
+        "cacheDetails": [
+            {"ttl": ttl, "inputTokens": written}
+            for ttl, written in (("1h", tokens.written_long), ("5m", tokens.written - tokens.written_long))
+            if written
+        ],
     }
 
 

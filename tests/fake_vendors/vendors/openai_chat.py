@@ -16,6 +16,7 @@ REASONERS = ("gpt-5.4", "gpt-5.5", "gpt-5.6", "gpt-6")
 
 class OpenAIChat(OpenAI):
     format: ClassVar[str] = "openai_chat"
+    cache_rules: ClassVar[str] = "chat"
     ends: ClassVar[str] = "[DONE]"
     reasons: ClassVar[bool] = False
 
@@ -92,7 +93,11 @@ def _usage(encoded: EncodedReply) -> JSONObject:
         "prompt_tokens": tokens.input,
         "completion_tokens": tokens.output,
         "total_tokens": tokens.input + tokens.output,
-        "prompt_tokens_details": {"cached_tokens": tokens.read, "audio_tokens": 0},
+        "prompt_tokens_details": {
+            "cached_tokens": tokens.read,
+            "audio_tokens": 0,
+            **({"cache_write_tokens": tokens.written} if tokens.written else {}),
+        },
         "completion_tokens_details": {
             "reasoning_tokens": tokens.reasoning,
             "audio_tokens": 0,

@@ -43,6 +43,7 @@ ECHOED: JSONObject = {
 
 class OpenAIResponses(OpenAI):
     format: ClassVar[str] = "openai_responses"
+    cache_rules: ClassVar[str] = "responses"
 
     def serves(self, path: str) -> bool:
         return path == "/v1/responses" or path.startswith((f"{RESPONSES}resp_", CONVERSATIONS))
@@ -256,7 +257,14 @@ def _usage(encoded: EncodedReply) -> JSONObject:
     tokens = encoded.tokens
     return {
         "input_tokens": tokens.input,
-        "input_tokens_details": {"cached_tokens": tokens.read, "cache_write_tokens": tokens.written},
+        "input_tokens_details": {
+            "cached_tokens": tokens.read,
+            "cache_write_tokens": tokens.written,
+            "cache_write_tokens_details": {
+                "ttl_30m_tokens": tokens.written - tokens.written_long,
+                "ttl_12h_tokens": tokens.written_long,
+            },
+        },
         "output_tokens": tokens.output,
         "output_tokens_details": {"reasoning_tokens": tokens.reasoning},
         "total_tokens": tokens.input + tokens.output,

@@ -39,6 +39,7 @@ class OpenRouter(OpenAIChat):
     root: ClassVar[str] = "/api/v1"
     reasons: ClassVar[bool] = True
     cache_mark: ClassVar[bytes] = b'"cache_control"'
+    cache_rules: ClassVar[str] = ""
     cache_step: ClassVar[int] = 1
 
     @property
