@@ -419,6 +419,7 @@ def test_an_option_is_declared_with_one_type() -> None:
         "settings",
         "max_output_tokens",
         "endpoint",
+        "cache",
         "betas",
         "headers",
     ]  # used once, at the start

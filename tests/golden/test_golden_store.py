@@ -28,6 +28,8 @@ from tests.golden.scenario import play
 from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 
 ADDED = (
+    "channel.state.cache_key",
+    "head.body.prompt_cache_key",
     "event.body<compaction>.cost",
     "event.body<compaction>.usage.",
     "event.body<compaction>.missing",

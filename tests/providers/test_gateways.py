@@ -98,7 +98,7 @@ def test_tools_are_marked_where_there_is_no_prompt() -> None:
     body = formatter.with_head_breakpoint(formatter.encode_request(request))
     assert [tool["cache_control"] for tool in body["tools"]] == [MARK]
     assert body["messages"] == [{"role": "user", "content": "hi"}]
-    assert formatter.count_cache_breakpoints(body["tools"]) == 1
+    assert formatter.list_cache_lifetimes(body["tools"]) == [""]
     assert cc.OpenAIFormatter().with_head_breakpoint(body | {"tools": []}) == body | {"tools": []}
 
 

@@ -975,7 +975,7 @@ class RequestView(SentRequest):
                     found |= {start(row) + sections[row].index_at(where): _ttl_of_mark(text) for where, text in marks}
         elif own:
             rows = {"end": len(sections), "previous": len(sections) - self.record.added}
-            found |= {start(rows[each]) - 1: "" for each in own if rows.get(each, 0) > 0}
+            found |= {start(rows[each]) - 1: self.record.ttl for each in own if rows.get(each, 0) > 0}
         automatic = as_object(self.settings.get("cache_control"))
         if automatic and self.count:
             found[self.count - 1] = str(automatic.get("ttl") or "")

@@ -59,6 +59,7 @@ from contextc.compiler.history import (
 )
 from contextc.compiler.ledger import CachedChannelRows, ChannelSnapshot, get_channel_cache
 from contextc.compiler.manifest import Manifest
+from contextc.compiler.prompt_cache import check_lifetime, make_cache_key, plan_cache, uses_key
 from contextc.compiler.step import (
     Attempt,
     CommitResult,
@@ -566,7 +567,7 @@ class ArgumentCache:
             is_broken = bool(state.changes.tools)
         encoded = self._formatter.encode_tools(told)
         tokens = self.counter.count_tools(encoded) if told else 0
-        marks = self._formatter.count_cache_breakpoints(encoded)
+        marks = tuple(self._formatter.list_cache_lifetimes(encoded))
         made = PreparedTools(
             tuple(told),
             name,
@@ -616,7 +617,7 @@ class ArgumentCache:
             state.head.tools,
             self.counter.count_tools(encoded) if declared else 0,
             tuple(tools),
-            self._formatter.count_cache_breakpoints(encoded),
+            tuple(self._formatter.list_cache_lifetimes(encoded)),
             at > 0,
             hashes=state.tool_hashes,
             offered=lists[at],
@@ -710,8 +711,9 @@ class ArgumentCache:
             ),
             audiences=channel.audiences,
             breakpoints_left=provider.model.cache_points
-            - tools.caller_breakpoints
-            - self._formatter.count_cache_breakpoints([settings]),
+            - len(tools.caller_breakpoints)
+            - len(self._formatter.list_cache_lifetimes([settings])),
+            cache=plan_cache(options.cache, provider, tools.caller_breakpoints, settings),
         )
         return cache_put(self._terms, key, terms)
 
@@ -813,6 +815,7 @@ class MessageCompiler:
         "_heads",
         "_heads_stored",
         "_native",
+        "_uses_cache_key",
         "counter",
         "loader",
         "options",
@@ -825,6 +828,8 @@ class MessageCompiler:
         self.store = store
         self.provider = as_provider(model)
         self.options = as_options(options)
+        check_lifetime(self.options.cache, [self.provider])
+        self._uses_cache_key = uses_key(self.options.cache, self.provider)
         if self.provider.keeps_static and self.options.placement == "head":
             self.options = replace(self.options, placement="tail")  # a session keeps its first head
         self._native = plan_native_context(self.provider, self.options.native)
@@ -941,6 +946,7 @@ class MessageCompiler:
             run=run,
             running=running,
             runs=runs,
+            cache_key=self._find_cache_key(channel, seen.snapshot),
             snapshot=seen.snapshot,
             summary=seen.summary,
             counts=seen.counts,
@@ -961,6 +967,12 @@ class MessageCompiler:
         compiled = compile_request(ask, lambda: make_terms(renew=True))
         compiled.new_token_counts = seen.new_counts
         return compiled
+
+    def _find_cache_key(self, channel: Channel, snapshot: ChannelSnapshot) -> str:
+        """Return the cache key of a channel, or "" if it has none. A fork keeps that of its parent, with the prefix."""
+        if not self._uses_cache_key or snapshot.cached.is_observed:
+            return ""
+        return snapshot.state.cache_key or make_cache_key(channel)
 
     def prompt_context(
         self,

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc.compiler.history import FETCH_TOOL, result_id
 from contextc.compiler.ledger import Summary, join_messages, split_chunk
+from contextc.compiler.prompt_cache import CacheLifetime
 from contextc.errors import InternalError
 from contextc.formats.base import (
     ConversionNote,
@@ -102,6 +103,10 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     epoch begins. `keep`: it stays declared, and the caller answers a call of it with an error. None: agents keep it,
     because they answer calls so; a compiler drops it.
     """
+    cache: CacheLifetime = "auto"
+    """How long the provider's prompt cache is asked to keep what it has read. `auto`: as long as it does by default.
+    `off`: no cache breakpoints, and no key.
+    """
     policy: PolicyArgument = ""
     """`sliding_window` drops single messages from the front, reserves the whole output, joins reasoning into the text,
     and uses no summaries.
@@ -142,6 +147,7 @@ class CompilerOptionArguments(TypedDict, total=False):
     reasoning: ReasoningPolicy
     reserve: Literal["capped", "full"]
     removed_tools: Literal["drop", "keep"] | None
+    cache: CacheLifetime
     policy: PolicyArgument
     native: NativeContext | None
 
@@ -283,6 +289,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Tokens that must be left; otherwise the context is trimmed."""
 
     breakpoints_left: int = 0
+    ttl: str | None = None
+    """The lifetime of the cache breakpoints that are set: "" for the provider's default, None to set none."""
     """Number of cache breakpoints that may still be set: the model's maximum minus those of the caller."""
     reencode: bool = False
     """True if the encoder has changed, so no encoded row can be reused."""
@@ -615,8 +623,8 @@ class _RowEncoder:
     ) -> None:
         self.formatter, self.settings, self.fetchable = formatter, settings, draft.fetchable
         self.documents = "document" in draft.provider.model.media
-        self.ours = draft.provider.model.cache_points > 0
-        """True if contextc sets the cache breakpoints, so those in the messages are removed."""
+        self.ours = draft.provider.model.cache_points > 0 and (draft.ttl is not None or draft.options.cache == "off")
+        """True if contextc decides on the cache breakpoints, so those in the messages are removed."""
         self.used, self.end, self.ending = used, end, ending
         self.notes: list[ConversionNote] = []
 

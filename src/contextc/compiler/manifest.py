@@ -113,6 +113,8 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     head: str
     chain: str
     marks: tuple[CacheMark, ...] = ()
+    ttl: str = ""
+    """The lifetime of the cache breakpoints; "" is the provider's default."""
     added: int = 0
     """Number of rows that this request added; for a resumed session, the rows that were sent."""
     session: str = ""

@@ -529,7 +529,7 @@ def _chunks(formatter: Formatter, record: RequestRecord, rows: Sequence[StoredRo
         for mark, upto in (("previous", old), ("end", len(chunks))):
             last = next((index for index in range(upto - 1, -1, -1) if chunks[index]), None)
             if mark in record.marks and last is not None:
-                chunks[last] = mark_chunk(formatter, chunks[last])
+                chunks[last] = mark_chunk(formatter, chunks[last], record.ttl)
         return chunks
     messages: list[JSONObject] = []
     before = 0
@@ -540,7 +540,7 @@ def _chunks(formatter: Formatter, record: RequestRecord, rows: Sequence[StoredRo
             before = min(before, len(messages) - row.row.drop)
             del messages[len(messages) - row.row.drop :]
         messages += split_chunk(row.chunk)
-    return [join_messages(with_breakpoints(formatter, record.marks, messages, before))]
+    return [join_messages(with_breakpoints(formatter, record.marks, messages, before, record.ttl))]
 
 
 def _load_past(tx: Transaction, channel: Channel, request: int | None) -> PastRequest:

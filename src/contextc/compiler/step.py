@@ -59,6 +59,7 @@ from contextc.compiler.ledger import (
     split_chunk,
 )
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, record_from_json, record_to_json
+from contextc.compiler.prompt_cache import CacheRequest, write_key
 from contextc.errors import ContextOverflow, InvalidInput, StaleCompile
 from contextc.formats.base import Formatter, Request, as_json
 from contextc.formats.request_settings import NativeSettings, RequestSettings
@@ -271,8 +272,12 @@ class Compiled:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers to send with the request, beside those of the SDK: beta flags, and those of the provider."""
-        return self.provider.headers_with(self.record.betas)
+        """The headers to send with the request, beside those of the SDK: beta flags, those of the provider, and the one
+        that names the channel to its cache.
+        """
+        name = self.provider.conversation_header if self.state.cache_key else ""
+        key = {name: self.state.cache_key} if name else {}
+        return {**key, **self.provider.headers_with(self.record.betas)}
 
     @property
     def features(self) -> frozenset[str]:
@@ -369,7 +374,7 @@ class Compiled:
                 if row.row.drop:
                     del whole[-row.row.drop :]
                 whole += row.messages if isinstance(row, NewRow) else split_chunk(row.chunk)
-            return with_breakpoints(self.formatter, self.draft.marks, whole, 0)
+            return with_breakpoints(self.formatter, self.draft.marks, whole, 0, self.draft.ttl or "")
         before = [] if self.draft.resume else self.snapshot.cached.list_messages()
         drop = 0
         added: list[JSONObject] = []
@@ -382,7 +387,7 @@ class Compiled:
             added += row.messages
         if drop:
             before = before[:-drop]
-        return with_breakpoints(self.formatter, self.draft.marks, before + added, len(before))
+        return with_breakpoints(self.formatter, self.draft.marks, before + added, len(before), self.draft.ttl or "")
 
     def _chunks(self) -> list[bytes]:
         new, order, marks = self.rows.new_rows, self.rows.order, self.draft.marks
@@ -402,25 +407,25 @@ class Compiled:
     def _mark_last(self, chunks: list[bytes]) -> None:
         index = next((index for index in range(len(chunks) - 1, -1, -1) if chunks[index]), None)
         if index is not None:
-            chunks[index] = mark_chunk(self.formatter, chunks[index])
+            chunks[index] = mark_chunk(self.formatter, chunks[index], self.draft.ttl or "")
 
 
 @lru_cache(MAX_CACHED_CHUNKS)  # the last chunk of a request is marked in the next one too
-def mark_chunk(formatter: Formatter, chunk: bytes) -> bytes:
+def mark_chunk(formatter: Formatter, chunk: bytes, ttl: str) -> bytes:
     messages = split_chunk(chunk)
-    last = formatter.with_cache_breakpoint(messages[-1])
+    last = formatter.with_cache_breakpoint(messages[-1], ttl)
     return chunk if last is None else join_messages([*messages[:-1], last])
 
 
 def with_breakpoints(
-    formatter: Formatter, marks: tuple[CacheMark, ...], messages: list[JSONObject], before: int
+    formatter: Formatter, marks: tuple[CacheMark, ...], messages: list[JSONObject], before: int, ttl: str
 ) -> list[JSONObject]:
     """Return the messages with cache breakpoints. The first `before` of them were in the previous request."""
     at = ([before - 1] if "previous" in marks and before else []) + (
         [len(messages) - 1] if "end" in marks and messages else []
     )
     for index in at:
-        if (marked := formatter.with_cache_breakpoint(messages[index])) is not None:
+        if (marked := formatter.with_cache_breakpoint(messages[index], ttl)) is not None:
             messages[index] = marked
     return messages
 
@@ -445,8 +450,8 @@ class PreparedTools(NamedTuple):
     tokens: int
     caller_tools: tuple[AnyTool, ...]
     """The tools as the caller passed them."""
-    caller_breakpoints: int = 0
-    """Number of cache breakpoints that the caller's tools contain."""
+    caller_breakpoints: tuple[str, ...] = ()
+    """The lifetime of each cache breakpoint that the caller's tools contain."""
     is_former: bool = False
     """True if they are those of the previous request, and a new epoch would have others."""
     hashes: tuple[str, ...] = ()
@@ -488,6 +493,8 @@ class RequestTerms(Struct, frozen=True, kw_only=True):
     audiences: frozenset[str]
     breakpoints_left: int
     """Number of cache breakpoints that may still be set."""
+    cache: CacheRequest = CacheRequest()
+    """What is asked of the prompt cache."""
 
 
 class CompileInput(Struct, frozen=True, kw_only=True):
@@ -503,6 +510,8 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     run: str | None = None
     running: frozenset[str] | None = None
     runs: str = ""
+    cache_key: str = ""
+    """The key that names the channel to the prompt cache, if it has one."""
     snapshot: ChannelSnapshot
     summary: Summary | None = None
     counts: Mapping[int, int] = {}
@@ -602,11 +611,12 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool,
     elif formatter.requires_max_tokens:
         length = budget.reserve or min(provider.model.output, OUTPUT)
     hashed = ("", "") if bare else (terms.head.static, terms.head.tools)
-    key = (*hashed, length, terms.settings_json, resume, marked, continues)
+    key = (*hashed, length, terms.settings_json, resume, marked, continues, terms.cache.ttl, ask.cache_key)
     if (found := ask.head_cache.get(key)) is not None:
         return found
     text = "" if bare else _static_text(ask.options, terms.prompt)
     settings = formatter.settings.write(RequestSettings(model=provider.model_id, max_output_tokens=length)).body
+    settings |= write_key(ask.options.cache, provider, ask.cache_key) | terms.cache.settings
     if resume and provider.session_field:
         settings[provider.session_field] = SESSION_PLACEHOLDER
     settings = _merge_settings(settings, terms.settings)
@@ -617,7 +627,7 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool,
         request = formatter.with_continuation(request, continues)
     body = formatter.assemble(request, [MESSAGES_PLACEHOLDER])
     if marked:
-        body = formatter.with_head_breakpoint(body)
+        body = formatter.with_head_breakpoint(body, terms.cache.ttl or "")
     if len(ask.head_cache) >= MAX_CACHED_HEADS:
         ask.head_cache.clear()
     found = ask.head_cache[key] = HeadParts.from_body(formatter.messages_key, body, settings)
@@ -726,6 +736,7 @@ def build_account(
         head=head.hash.hex(),
         chain=standing.chain,
         marks=draft.marks,
+        ttl=draft.ttl or "" if draft.marks else "",
         added=len(assembled.new_rows) if assembled.order is None else len(assembled.order),
         session=session,
         held=sight.state.held if draft.resume else 0,
@@ -769,8 +780,8 @@ def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple
     failed = ask.snapshot.attempt if draft.resume else None
     change = draft.change.item.text if draft.change is not None and has_change(draft) else ""
     kept = ask.terms.tools.plan.kept if ask.terms.tools.plan is not None else ()
-    native = _describe_native(ask)
-    if not (draft.remarks or draft.unread_until or warnings or assembled.notes or failed or change or kept or native):
+    native, cache = _describe_native(ask), ask.terms.cache.remark
+    if not any((draft.remarks, draft.unread_until, warnings, assembled.notes, failed, change, kept, native, cache)):
         return ()
     return (
         *native,
@@ -778,6 +789,7 @@ def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple
         *((f"{STILL_DECLARED}: {', '.join(kept)}",) if kept else ()),
         *((REVERTED_REMARK.format(why=failed.error or "it was interrupted"),) if failed else ()),
         *draft.remarks,
+        *((cache,) if cache else ()),
         *(
             f"skipped the log up to message {draft.unread_until}: it does not fit"
             for _ in range(bool(draft.unread_until))
@@ -1092,7 +1104,7 @@ def _append_to_tail(draft: Draft, items: Sequence[Item]) -> Draft:
 
 def set_cache_breakpoints(draft: Draft) -> Draft:
     least, budget = draft.provider.model.cache_minimum, draft.budget
-    if draft.resume or draft.breakpoints_left <= 0 or budget.input < least:
+    if draft.resume or draft.ttl is None or draft.breakpoints_left <= 0 or budget.input < least:
         return draft
     marks: list[CacheMark] = ["end"]
     head = budget.system + budget.tools
@@ -1255,6 +1267,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         summary=ask.summary,
         compacted=compacted,
         breakpoints_left=terms.breakpoints_left,
+        ttl=terms.cache.ttl,
         reencode=standing.head.encoder not in ("", terms.head.encoder),
         factor=ask.factor,
         headroom=ask.headroom,
@@ -1378,6 +1391,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         reserve=_shrunk_reserve(ask, draft, standing),
         input=0,
         held=0,
+        cache_key=ask.cache_key,
     )
     return after.with_changes(_changes(ask, draft, standing))
 

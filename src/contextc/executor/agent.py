@@ -475,6 +475,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         opened = store if isinstance(store, Store) else open_store("memory:" if store is None else store)
         try:
             self._executor = self._make_executors(opened, model, options.get("endpoint"))
+            agent_config.check_lifetime_of_any(self._executor.config, options)
         except BaseException:
             if self._owns_store:
                 opened.close()
@@ -510,6 +511,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         offered = tuple([agent_config.handoff_tool(each.name, each.description) for each in self._handoffs])
         if self._output is not None:
             instructions, options = _with_output(provider, bool(tools or offered), self._output, instructions, options)
+        options = agent_config.with_nearest_lifetime(options, provider)
         made = AgentExecutor(
             store,
             provider,

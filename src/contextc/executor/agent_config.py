@@ -26,6 +26,7 @@ from contextc.compiler import MessageCompiler
 from contextc.compiler.compaction import check_instructions, check_summarizer, takes_instructions
 from contextc.compiler.compiler import AgentArguments, as_provider
 from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
+from contextc.compiler.prompt_cache import CacheLifetime, check_lifetime, nearest_lifetime
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.executor.limits import Limits
 from contextc.messages import Message, ToolCall, user
@@ -153,6 +154,7 @@ class AgentOptions(TypedDict, total=False):
     lease_seconds: float
     session_gap: float
     compiler: CompilerOptions | None
+    cache: CacheLifetime | None
     betas: Sequence[str] | None
     headers: Mapping[str, str] | None
 
@@ -466,9 +468,24 @@ def config_fields(kind: type[object], options: AgentOptions) -> dict[str, Any]:
     }
 
 
-def compiler_options(given: CompilerOptions | None) -> CompilerOptionArguments:
+def with_nearest_lifetime(options: AgentOptions, provider: Provider) -> AgentOptions:
+    """Return the options with the cache lifetime that this provider has: another model of the agent may have others."""
+    return {**options, "cache": nearest_lifetime(_asked_lifetime(options), provider)}
+
+
+def check_lifetime_of_any(config: AgentConfig, options: AgentOptions) -> None:
+    """Raise `InvalidSetting` if no model of an agent has the cache lifetime that is asked for."""
+    check_lifetime(_asked_lifetime(options), [each.provider for each in (config, *config.fallbacks)])
+
+
+def _asked_lifetime(options: AgentOptions) -> CacheLifetime:
+    given = options.get("compiler")
+    return options.get("cache") or (given.cache if isinstance(given, CompilerOptions) else "auto")
+
+
+def compiler_options(given: CompilerOptions | None, cache: CacheLifetime | None = None) -> CompilerOptionArguments:
     """Return the options of an agent's compiler. The tools that read the history are offered without others, too, and
-    removed tools stay declared.
+    removed tools stay declared. `cache` replaces that option.
     """
     if given is not None and not isinstance(given, CompilerOptions):
         raise InvalidSetting(
@@ -479,7 +496,12 @@ def compiler_options(given: CompilerOptions | None) -> CompilerOptionArguments:
     return cast(
         CompilerOptionArguments,
         asdict(
-            replace_fields(options, fetch=options.fetch and "always", removed_tools=options.removed_tools or "keep")
+            replace_fields(
+                options,
+                fetch=options.fetch and "always",
+                removed_tools=options.removed_tools or "keep",
+                cache=cache or options.cache,
+            )
         ),
     )
 

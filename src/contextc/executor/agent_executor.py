@@ -81,7 +81,8 @@ class AgentExecutor(agent_config.FixedOptions):
     `context` is the prompt context that fragments are rendered with: recipient, delegations, agents, project. It may be
     a function of the conversation's name, which is called before each step. The default recipient is the author of the
     message that opens the turn. `run` names the run that the agent's messages belong to. `compiler` has the options of
-    its compiler: `cc.CompilerOptions(keep_words=0.2)`. Of an executor, only `context` can be set later; other
+    its compiler: `cc.CompilerOptions(keep_words=0.2)`; `cache` is one of them, and says how long the provider's prompt
+    cache should keep what it has read: "1h", for example. Of an executor, only `context` can be set later; other
     assignments raise an error.
     """
 
@@ -104,7 +105,8 @@ class AgentExecutor(agent_config.FixedOptions):
         provider, endpoint = agent_config.split_model(model, options.get("endpoint"))
         if options.get("betas") or options.get("headers"):
             provider = provider.sending(options.get("betas"), options.get("headers"))
-        compiler = MessageCompiler(store, provider, **agent_config.compiler_options(options.get("compiler")))
+        chosen = agent_config.compiler_options(options.get("compiler"), options.get("cache"))
+        compiler = MessageCompiler(store, provider, **chosen)
         listed = list_instructions(instructions)
         check_compile_arguments(
             name=name,

@@ -181,6 +181,8 @@ class Formatter(ABC):
     """Settings whose change invalidates the provider's prompt cache or its reasoning."""
     effort_path: ClassVar[tuple[str, ...]] = ()
     """The path of the effort in the settings, if a message can change it. It must be one of `prefix_settings`."""
+    default_lifetime: str | None = None
+    """The lifetime of cache breakpoints if none is asked for: "" for that of the provider, None to set none."""
     caches_system_first: ClassVar[bool] = False
     """True if the provider caches the system prompt before the tools. All others cache the tools first."""
     session_line_fields: ClassVar[tuple[str, ...]] = ()
@@ -282,19 +284,26 @@ class Formatter(ABC):
         """Return a body as keyword arguments of the vendor's SDK call. Most SDKs take the fields of the API."""
         return body
 
-    def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
-        """Return the message with a cache breakpoint at its end, or None if the format or the message takes none."""
+    def with_cache_breakpoint(self, message: JSONObject, ttl: str = "") -> JSONObject | None:
+        """Return the message with a cache breakpoint at its end, or None if the format or the message takes none.
+
+        `ttl` is the lifetime of what is cached; "" is the provider's default.
+        """
         return None
 
-    def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
-        """Return the number of cache breakpoints that the caller set in these blocks."""
-        return 0
+    def list_cache_lifetimes(self, blocks: Iterable[JSONObject]) -> list[str]:
+        """Return the lifetime of each cache breakpoint that the caller set in these blocks; "" is the default."""
+        return []
+
+    def cache_settings(self, ttl: str) -> JSONObject:
+        """Return the settings that ask for a lifetime, beside the breakpoints."""
+        return {}
 
     def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
         """Return joined messages without the cache breakpoints they were read with. The compiler sets its own."""
         return messages
 
-    def with_head_breakpoint(self, body: JSONObject) -> JSONObject:
+    def with_head_breakpoint(self, body: JSONObject, ttl: str = "") -> JSONObject:
         """Return the body with a cache breakpoint after its system prompt and tools, if it has any."""
         return body
 
@@ -686,6 +695,16 @@ def append_text(holder: JSONObject, name: str, more: str) -> None:
     holder[name] = None  # with one reference left, Python grows the string instead of copying it
     text += more
     holder[name] = text
+
+
+def cache_control(ttl: str) -> JSONObject:
+    """Return a cache breakpoint in the form of Anthropic, which gateways have too. "" is the default lifetime."""
+    return {"type": "ephemeral", "ttl": ttl} if ttl else {"type": "ephemeral"}
+
+
+def list_cache_controls(blocks: Iterable[JSONObject]) -> list[str]:
+    """Return the lifetime of each of these breakpoints; "" is the default."""
+    return [text_of(as_object(block["cache_control"]).get("ttl")) for block in blocks if "cache_control" in block]
 
 
 def text_of(value: JSON) -> str:

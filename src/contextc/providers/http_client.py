@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from msgspec import DecodeError
 
 from contextc._credential_mask import mask_secrets
-from contextc._json import JSON, JSONObject, decode, hash_blob, parse_object
+from contextc._json import JSON, JSONObject, decode, parse_object
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
 from contextc.formats.streams import is_error
@@ -148,7 +148,6 @@ class NDJSONParser:
 
 
 DRAIN_SECONDS = 0.2
-HEADER_LENGTH = 32
 REDIRECTS = (301, 302, 303, 307, 308)
 HTML_TYPES = ("text/html", "application/xhtml+xml")
 
@@ -311,7 +310,7 @@ class HTTPEndpoint(Endpoint):
 
     def _options(self, call: ProviderCall) -> Any:  # a private class of each SDK
         """Return headers and timeout of one call, in the form of these SDKs."""
-        headers = {**self._omitted, **_conversation_headers(call), **call.headers}
+        headers = {**self._omitted, **call.headers}
         options: JSONObject = {"follow_redirects": False, **({"headers": headers} if headers else {})}
         return options if call.timeout is None else options | {"timeout": call.timeout}
 
@@ -359,15 +358,6 @@ class HTTPEndpoint(Endpoint):
 
     def _secrets(self) -> tuple[str, ...]:
         return tuple(filter(None, [os.environ.get(self.provider.key, "").strip()])) if self.provider.key else ()
-
-
-def _conversation_headers(call: ProviderCall) -> Mapping[str, str]:
-    """Return the header that identifies the conversation, if the provider has one.
-
-    Its value is a hash, so that the name of the conversation stays private.
-    """
-    name = call.provider.conversation_header
-    return {name: hash_blob(call.conversation.encode())[:HEADER_LENGTH]} if name and call.conversation else {}
 
 
 @cache

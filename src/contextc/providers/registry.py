@@ -188,6 +188,22 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return _tables().calls.get(self.format, {}).get("path", "")
 
     @property
+    def cache_lifetimes(self) -> tuple[str, ...]:
+        """Lifetimes that a request can ask the prompt cache for, the shortest first. Empty if there is no choice."""
+        found = self._native_facts.get("cache_lifetimes", {}) if self.model.cache_points else {}
+        return tuple(found.get(self.model.vendor, ()))
+
+    @property
+    def takes_cache_key(self) -> bool:
+        """True if requests can name what they are cached under, in a field of their body."""
+        return self._native_facts.get("cache_key", False)
+
+    @property
+    def has_own_address(self) -> bool:
+        """True if requests go to the provider's own address, not to another server with its API."""
+        return self.url == _tables().providers.get(self.name, {}).get("url", "")
+
+    @property
     def conversation_header(self) -> str:
         """Header that identifies the conversation, so that the provider routes its requests to one machine."""
         return _tables().providers.get(self.name, {}).get("conversation_header", "")
@@ -201,6 +217,12 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def refusal_words(self) -> dict[str, FailureKind]:
         """Failure kinds by patterns in the provider's error messages. The first match counts."""
         return cast(dict[str, FailureKind], self._table_value("words"))
+
+    @property
+    def _native_facts(self) -> JSONObject:
+        """Registered facts that hold in the provider's own format only."""
+        found = _tables().providers.get(self.name, {})
+        return found if found.get("format") == self.format else {}
 
     def _table_value(self, name: str) -> JSONObject:
         known = _tables().providers.get(self.name, {})

@@ -381,6 +381,8 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """True if another request was sent instead of the compiled one, so the prefix is not that of the rows."""
     again: bool = False
     """True if the provider paused and must be called again without new input (`pause_turn`)."""
+    cache_key: str = ""
+    """The key that names the channel to the prompt cache, if it has one. A fork keeps its parent's."""
     shortened: bool = False
     """True if the session shortened its own history with the last request, so old content may be missing."""
     container: Container | None = None

@@ -34,6 +34,8 @@ from contextc.formats.base import (
     EncodedSegment,
     HeadChange,
     Request,
+    cache_control,
+    list_cache_controls,
     own_extra,
     tag_system_blocks,
     text_of,
@@ -43,7 +45,6 @@ from contextc.formats.request_settings import NativeContext, NativeSettings
 from contextc.messages import PLACED_KEY, Message, ProviderBlock
 from contextc.tools.definitions import NativeTool
 
-CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
 BLOCKS_WITHOUT_BREAKPOINT = ("thinking", "redacted_thinking")
 
 
@@ -72,6 +73,7 @@ class AnthropicFormatter(CodecFormatter):
     result_placement = "after replies"
     requires_max_tokens = True
     least_compact_at = 50_000
+    default_lifetime = ""
     media_types = (*IMAGE_TYPES, *DOCUMENT_TYPES)
     text_documents = ("text/plain",)
 
@@ -145,16 +147,16 @@ class AnthropicFormatter(CodecFormatter):
             body["tools"] = tools
         return body
 
-    def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
+    def with_cache_breakpoint(self, message: JSONObject, ttl: str = "") -> JSONObject | None:
         content: list[JSONObject] = message["content"]
         if not content or content[-1].get("type") in BLOCKS_WITHOUT_BREAKPOINT:
             return None
         *before, last = content
-        return {**message, "content": [*before, {**last, "cache_control": CACHE_CONTROL}]}
+        return {**message, "content": [*before, {**last, "cache_control": cache_control(ttl)}]}
 
     def tools_of(self, body: JSONObject) -> list[JSONObject]:
         tools: list[JSONObject] = body.get("tools") or []
-        if body.get("system") or not tools or tools[-1].get("cache_control") != CACHE_CONTROL:
+        if body.get("system") or not tools or "cache_control" not in tools[-1]:
             return tools
         return [*tools[:-1], without_cache_control(tools[-1])]
 
@@ -225,8 +227,8 @@ class AnthropicFormatter(CodecFormatter):
         container = {"id": value, **{name: each for name, each in own.items() if name != "id"}} if own else value
         return replace(request, settings={**request.settings, "container": container})
 
-    def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
-        return sum(["cache_control" in block for block in blocks])
+    def list_cache_lifetimes(self, blocks: Iterable[JSONObject]) -> list[str]:
+        return list_cache_controls(blocks)
 
     def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
         return [
@@ -236,12 +238,15 @@ class AnthropicFormatter(CodecFormatter):
             for message in messages
         ]
 
-    def with_head_breakpoint(self, body: JSONObject) -> JSONObject:
+    def with_head_breakpoint(self, body: JSONObject, ttl: str = "") -> JSONObject:
         place = "system" if body.get("system") else "tools" if body.get("tools") else None
         if place is None:
             return body
         *before, last = body[place]
-        return {**body, place: [*before, {**last, "cache_control": CACHE_CONTROL}]}
+        return {
+            **body,
+            place: [*before, last if "cache_control" in last else {**last, "cache_control": cache_control(ttl)}],
+        }
 
     def _is_reply(self, reply: JSONObject) -> bool:
         return isinstance(reply.get("content"), list) and "parts" not in reply

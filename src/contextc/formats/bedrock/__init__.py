@@ -3,9 +3,9 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import ClassVar, cast
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, as_object
 from contextc.formats.anthropic import AnthropicFormatter
-from contextc.formats.base import OPENING_TEXT, Codec, EncodedChange, EncodedSegment, HeadChange, Request
+from contextc.formats.base import OPENING_TEXT, Codec, EncodedChange, EncodedSegment, HeadChange, Request, text_of
 from contextc.formats.bedrock import codec
 from contextc.formats.bedrock.codec import (
     BETWEEN_KEY,
@@ -30,7 +30,6 @@ from contextc.formats.streams import StreamReader
 from contextc.messages import PLACED_KEY, Message, ProviderBlock
 from contextc.tools.definitions import NativeTool, Tool
 
-CACHE_POINT: JSONObject = {CACHE_POINT_KEY: {"type": "default"}}
 BLOCKS_WITHOUT_BREAKPOINT = frozenset(("document", "video", "reasoningContent"))
 """Blocks that no cache breakpoint may follow."""
 OPENING_SEGMENT = EncodedSegment(({"role": "user", "content": [{"text": OPENING_TEXT}]},))
@@ -130,15 +129,16 @@ class BedrockFormatter(AnthropicFormatter):
     def sdk_arguments(self, body: JSONObject, model: str) -> JSONObject:
         return {"modelId": model, **with_bytes(body)}
 
-    def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
+    def with_cache_breakpoint(self, message: JSONObject, ttl: str = "") -> JSONObject | None:
         content: list[JSONObject] = message["content"]
         end = len(content)
         while end and not BLOCKS_WITHOUT_BREAKPOINT.isdisjoint(content[end - 1]):
             end -= 1
-        return {**message, "content": [*content[:end], CACHE_POINT, *content[end:]]} if end else None
+        return {**message, "content": [*content[:end], cache_point(ttl), *content[end:]]} if end else None
 
-    def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
-        return sum([CACHE_POINT_KEY in block for block in blocks])
+    def list_cache_lifetimes(self, blocks: Iterable[JSONObject]) -> list[str]:
+        points = [block[CACHE_POINT_KEY] for block in blocks if CACHE_POINT_KEY in block]
+        return [text_of(as_object(point).get("ttl")) for point in points]
 
     def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
         """Also remove the white space before the breakpoints, which is accepted nowhere else."""
@@ -152,9 +152,9 @@ class BedrockFormatter(AnthropicFormatter):
             for message in messages
         ]
 
-    def with_head_breakpoint(self, body: JSONObject) -> JSONObject:
+    def with_head_breakpoint(self, body: JSONObject, ttl: str = "") -> JSONObject:
         """Mark only the end of the system prompt. Tools come before it, and some models accept no breakpoint there."""
-        return {**body, "system": [*body["system"], CACHE_POINT]} if body.get("system") else body
+        return {**body, "system": [*body["system"], cache_point(ttl)]} if body.get("system") else body
 
     def encode_tools(self, tools: Sequence[Tool | NativeTool]) -> list[JSONObject]:
         spelled = [tool if isinstance(tool, NativeTool) else self.name_codec.encode_tool(tool) for tool in tools]
@@ -171,6 +171,11 @@ class BedrockFormatter(AnthropicFormatter):
 
     def create_reader(self) -> StreamReader:
         return BedrockStreamReader(self, self.model)
+
+
+def cache_point(ttl: str) -> JSONObject:
+    """Return a cache breakpoint with a lifetime; "" is the default."""
+    return {CACHE_POINT_KEY: {"type": "default", "ttl": ttl} if ttl else {"type": "default"}}
 
 
 def has_calls(message: JSONObject) -> bool:

@@ -4,7 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import cast
 
 from contextc._json import JSON, JSONObject, id_text
-from contextc.formats.base import EncodedSegment, Formatter, Request, merge_function_extra
+from contextc.formats.base import (
+    EncodedSegment,
+    Formatter,
+    Request,
+    cache_control,
+    list_cache_controls,
+    merge_function_extra,
+)
 from contextc.formats.message_preparation import IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.openai_chat import codec
 from contextc.formats.openai_chat.codec import AUDIO_FORMATS, DOCUMENT_TYPES, encode_segment
@@ -20,9 +27,9 @@ class OpenAIFormatter(Formatter):
 
     `reasoning_field` is the message field in which an endpoint accepts its model's reasoning, such as
     `reasoning_content`; None if it accepts none. With `cache_marks` the endpoint accepts cache breakpoints in the
-    content, as Anthropic does. With `media_in_results` a tool message may hold images. `model` is the requested model.
-    It matters at endpoints with models of several vendors, because one vendor's signed reasoning is not valid for
-    another's. With `reports_cost`, `usage.cost` of a reply is what it cost in dollars.
+    content, as Anthropic does, with `breakpoints` those of OpenAI. With `media_in_results` a tool message may hold
+    images. `model` is the requested model. It matters at endpoints with models of several vendors, because one vendor's
+    signed reasoning is not valid for another's. With `reports_cost`, `usage.cost` of a reply has its dollars.
     """
 
     name = "openai_chat"
@@ -53,6 +60,7 @@ class OpenAIFormatter(Formatter):
         provider: str = "openai_chat",
         reasoning_field: str | None = None,
         cache_marks: bool = False,
+        breakpoints: bool = False,
         media_in_results: bool = False,
         model: str | None = None,
         reasoning: ReasoningPolicy = "native",
@@ -61,6 +69,7 @@ class OpenAIFormatter(Formatter):
         self.provider, self.reasoning_field, self.reasoning = provider, reasoning_field, reasoning
         self.reports_cost = reports_cost
         self.cache_marks, self.media_in_results, self.model = cache_marks, media_in_results, model
+        self.breakpoints, self.default_lifetime = breakpoints, "" if cache_marks else None
 
     def _encode(self, segment: Sequence[Message], blobs: Mapping[str, bytes]) -> EncodedSegment:
         return encode_segment(
@@ -75,17 +84,32 @@ class OpenAIFormatter(Formatter):
     def assemble(self, request: Request, messages: list[JSONObject]) -> JSONObject:
         return self._body_with_system_message(request, messages)
 
-    def with_cache_breakpoint(self, message: JSONObject) -> JSONObject | None:
-        return codec.with_cache_breakpoint(message) if self.cache_marks else None
+    def with_cache_breakpoint(self, message: JSONObject, ttl: str = "") -> JSONObject | None:
+        mark = self._mark(ttl)
+        if not mark or (self.breakpoints and message.get("role") == "assistant"):
+            return None
+        return codec.with_cache_breakpoint(message, mark)
 
-    def count_cache_breakpoints(self, blocks: Iterable[JSONObject]) -> int:
-        return codec.count_breakpoints(blocks) if self.cache_marks else 0
+    def list_cache_lifetimes(self, blocks: Iterable[JSONObject]) -> list[str]:
+        return list_cache_controls(blocks) if self.cache_marks else []
+
+    def cache_settings(self, ttl: str) -> JSONObject:
+        return {"prompt_cache_options": {"ttl": ttl}} if self.breakpoints else {}
 
     def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
-        return [codec.without_cache_breakpoints(message) for message in messages] if self.cache_marks else messages
+        if not (self.cache_marks or self.breakpoints):
+            return messages
+        return [codec.without_cache_breakpoints(message) for message in messages]
 
-    def with_head_breakpoint(self, body: JSONObject) -> JSONObject:
-        return codec.with_head_breakpoint(body) if self.cache_marks else body
+    def with_head_breakpoint(self, body: JSONObject, ttl: str = "") -> JSONObject:
+        mark = self._mark(ttl)
+        return codec.with_head_breakpoint(body, mark) if mark else body
+
+    def _mark(self, ttl: str) -> JSONObject:
+        """Return the fields of a cache breakpoint. OpenAI sets one itself, so more are set only with a lifetime."""
+        if self.cache_marks:
+            return {codec.CACHE_FIELD: cache_control(ttl)}
+        return {codec.BREAKPOINT_FIELD: {"mode": "explicit"}} if self.breakpoints and ttl else {}
 
     def _restored_tool(self, ours: JSONObject, extra: Extra | None) -> JSONObject:
         return merge_function_extra(ours, extra, self.provider)

@@ -50,44 +50,48 @@ from contextc.tools.definitions import NativeTool, Tool
 # breakpoint is removed. Both forms are the same to a provider.
 
 
-CACHE_FIELD = "cache_control"
-CACHE_CONTROL: JSONObject = {"type": "ephemeral"}
+CACHE_FIELD, BREAKPOINT_FIELD = "cache_control", "prompt_cache_breakpoint"
+"""The fields of a breakpoint at gateways that have Anthropic's, and at OpenAI, where the request has the lifetime."""
+CACHE_MARKS = (CACHE_FIELD, BREAKPOINT_FIELD)
 
 
-def with_cache_breakpoint(message: JSONObject) -> JSONObject | None:
+def with_cache_breakpoint(message: JSONObject, mark: JSONObject) -> JSONObject | None:
     """Return the message with a cache breakpoint on its last text; None if it has no text, or has tool calls."""
     content: JSON = message.get("content")
     parts = cast(list[JSONObject], [{"type": "text", "text": content}] if isinstance(content, str) else content or [])
     last = next((index for index in reversed(range(len(parts))) if _is_text(parts[index])), None)
     if message.get("tool_calls") or last is None:
         return None
-    return {**message, "content": [*parts[:last], {**parts[last], CACHE_FIELD: CACHE_CONTROL}, *parts[last + 1 :]]}
+    return {**message, "content": [*parts[:last], {**parts[last], **mark}, *parts[last + 1 :]]}
 
 
 def without_cache_breakpoints(message: JSONObject) -> JSONObject:
     content: JSON = message.get("content")
-    if not isinstance(content, list) or not count_breakpoints(cast(list[JSONObject], content)):
+    if not isinstance(content, list) or not any(
+        [name in part for part in cast(list[JSONObject], content) for name in CACHE_MARKS]
+    ):
         return message
     parts = [
-        {name: value for name, value in part.items() if name != CACHE_FIELD} for part in cast(list[JSONObject], content)
+        {name: value for name, value in part.items() if name not in CACHE_MARKS}
+        for part in cast(list[JSONObject], content)
     ]
     plain = len(parts) == 1 and parts[0].keys() == {"type", "text"}
     return {**message, "content": parts[0]["text"] if plain else parts}
 
 
-def count_breakpoints(blocks: Iterable[JSONObject]) -> int:
-    return sum([CACHE_FIELD in block for block in blocks])
-
-
-def with_head_breakpoint(body: JSONObject) -> JSONObject:
-    """Return the body with a cache breakpoint on its leading system message, or else on its last tool."""
+def with_head_breakpoint(body: JSONObject, mark: JSONObject) -> JSONObject:
+    """Return the body with a cache breakpoint on its leading system message, or else on its last tool, if tools have
+    any.
+    """
     first, *others = cast(list[JSONObject], body["messages"])
-    if others and first["role"] in ("system", "developer") and (system := with_cache_breakpoint(first)) is not None:
-        return {**body, "messages": [system, *others]}
-    if not body.get("tools"):
+    if others and first["role"] in ("system", "developer"):
+        system = with_cache_breakpoint(first, mark)
+        if system is not None:
+            return {**body, "messages": [system, *others]}
+    if not body.get("tools") or CACHE_FIELD not in mark:
         return body
     *before, last = cast(list[JSONObject], body["tools"])
-    return {**body, "tools": [*before, {**last, CACHE_FIELD: CACHE_CONTROL}]}
+    return {**body, "tools": [*before, {**last, **mark}]}
 
 
 def _is_text(part: JSONObject) -> bool:

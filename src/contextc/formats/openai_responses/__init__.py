@@ -92,6 +92,16 @@ class OpenAIResponsesFormatter(CodecFormatter):
             body["input"] = self.apply_settings(messages, request.settings)
         return body
 
+    def with_cache_breakpoint(self, message: JSONObject, ttl: str = "") -> JSONObject | None:
+        """OpenAI sets a breakpoint itself at the end, so more are set only with a lifetime, which the request has."""
+        return codec.with_cache_breakpoint(message) if ttl else None
+
+    def without_cache_breakpoints(self, messages: list[JSONObject]) -> list[JSONObject]:
+        return [codec.without_cache_breakpoints(message) for message in messages]
+
+    def cache_settings(self, ttl: str) -> JSONObject:
+        return {"prompt_cache_options": {"ttl": ttl}}
+
     def encode_change(self, change: HeadChange, features: Collection[str]) -> EncodedChange | None:
         """Tools can be added only. An item that defines one again, or that removes one, does not exist."""
         if change.replaced or change.returned or change.removed:

@@ -57,6 +57,37 @@ from contextc.messages import (
 )
 from contextc.tools.definitions import NativeTool, Tool
 
+# ── cache breakpoints ─────────────────────────────────────────────────────────────────────────────────────────────────
+# Set and remove cache breakpoints in the content of items. Only parts of the input can have one: the text, images and
+# files of messages that are not the model's, and results that are lists of such parts. A result that is a plain string
+# stays one.
+
+
+BREAKPOINT = "prompt_cache_breakpoint"
+MARKED_PARTS = ("input_text", "input_image", "input_file")
+
+
+def with_cache_breakpoint(item: JSONObject) -> JSONObject | None:
+    """Return the item with a cache breakpoint on its last part; None if it has no part that can have one."""
+    name = "content" if "content" in item else "output"
+    content: JSON = item.get(name)
+    if isinstance(content, str) and content and item.get("role") in WIRE_ROLES.values():
+        content = [{"type": "input_text", "text": content}]
+    if not isinstance(content, list) or not content or as_object(content[-1]).get("type") not in MARKED_PARTS:
+        return None
+    *before, last = cast(list[JSONObject], content)
+    return {**item, name: [*before, {**last, BREAKPOINT: {"mode": "explicit"}}]}
+
+
+def without_cache_breakpoints(item: JSONObject) -> JSONObject:
+    name = "content" if "content" in item else "output"
+    content: JSON = item.get(name)
+    if not isinstance(content, list) or not any([BREAKPOINT in as_object(part) for part in content]):
+        return item
+    parts = [without_fields(part, BREAKPOINT) for part in cast(list[JSONObject], content)]
+    return {**item, name: simplify_content(parts, "input_text") if name == "content" else parts}
+
+
 ROLES: dict[str, Role] = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
 WIRE_ROLES = {"system": "developer", "user": "user", "tool": "user"}
 ITEM, NESTED, STRING_INPUT = "item", "within", "bare"
