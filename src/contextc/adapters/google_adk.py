@@ -21,6 +21,8 @@ from contextc.adapters.request_preparation import (
     WireRequestPreparer,
     choose_model,
     find_provider,
+    merge_headers,
+    refuse_headers,
     require_package,
 )
 from contextc.compiler.draft import CompilerOptionArguments
@@ -110,6 +112,8 @@ class ContextcPlugin(BasePlugin):
         transient, following = llm_request.contents[start:end], llm_request.contents[end:]
         name, added = self._conversation(callback_context), _estimate_tokens(transient)
         model = self._model or _find_provider(llm_request.model or "unknown", self._window)
+        if not isinstance(getattr(context.agent, "canonical_model", None), Gemini):
+            refuse_headers(model)
         begin = partial(
             self._requests.begin,
             name,
@@ -121,6 +125,10 @@ class ContextcPlugin(BasePlugin):
         )
         request = await run_blocking(begin)
         self._open[id(context)] = OpenRequest(request, added, context.invocation_id, ref(context))
+        if headers := request.prepared.headers:
+            options = config.http_options or types.HttpOptions()
+            sent = merge_headers(options.headers, headers)
+            config.http_options = options.model_copy(update={"headers": sent})
         if request.messages is not None:
             contents = [types.Content.model_validate(each) for each in request.messages]
             at = max(len(contents) - len(following), _start_of_user_contents(contents))

@@ -63,7 +63,7 @@ class ContextcMiddleware(AgentMiddleware[AgentState[ResponseT], ContextT, Respon
     ) -> ModelResponse[ResponseT]:
         """Prepare the request, send it, and store the reply. An error of the model is raised as it is."""
         with self._call(request) as call:
-            response = handler(request.override(messages=cast(list[Any], call.messages)))
+            response = handler(_override(request, call))
             call.reply = response.result
             return response
 
@@ -74,7 +74,7 @@ class ContextcMiddleware(AgentMiddleware[AgentState[ResponseT], ContextT, Respon
     ) -> ModelResponse[ResponseT]:
         """Do the same on an event loop. The store is called on worker threads."""
         async with self._call(request) as call:
-            response = await handler(request.override(messages=cast(list[Any], call.messages)))
+            response = await handler(_override(request, call))
             call.reply = response.result
             return response
 
@@ -92,4 +92,9 @@ class ContextcMiddleware(AgentMiddleware[AgentState[ResponseT], ContextT, Respon
             system_prompt=request.system_prompt,
             tools=tools,
             output=max_tokens(request.model, request.model_settings),
+            settings=request.model_settings,
         )
+
+
+def _override(request: ModelRequest[Any], call: ModelCall) -> ModelRequest[Any]:
+    return request.override(messages=cast(list[Any], call.messages), model_settings=dict(call.settings))

@@ -11,9 +11,9 @@ A conversation is a thread of LangGraph. A graph inside a node or a tool of anot
 that one if it has its messages, and is a conversation of its own otherwise.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Self, Unpack, cast
+from typing import Any, Self, TypeAlias, Unpack, cast
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
@@ -23,6 +23,8 @@ from contextc.adapters.request_preparation import (
     PreparerPool,
     RequestPreparer,
     load_messages,
+    merge_headers,
+    refuse_headers,
     require_package,
 )
 from contextc.compiler.draft import CompilerOptionArguments
@@ -64,6 +66,11 @@ CHANGED_FIELDS = ("reasoning", "reasoning_content", "tool_calls", "function_call
 MAX_NESTED = 1_024
 """The number of nested graphs whose conversation is remembered."""
 ENDED_EARLY = "the stream ended early"
+
+
+HeaderSettings: TypeAlias = Callable[[BaseChatModel, Mapping[str, Any], Mapping[str, str]], dict[str, Any]]
+"""Adds headers to the settings of a call."""
+ANTHROPIC_BETA = "anthropic-beta"
 
 
 class ModelRequests:
@@ -132,8 +139,10 @@ class ModelCall:
         system_prompt: str | None = None,
         tools: Sequence[Any] = (),
         output: int | None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> None:
         self.messages: Sequence[BaseMessage] = messages
+        self.settings: Mapping[str, Any] = settings or {}
         self.reply: Sequence[BaseMessage] = ()
         self._requests, self._chat_model, self._conversation = requests, chat_model, conversation
         self._system_prompt, self._tools, self._output = system_prompt, tools, output
@@ -165,7 +174,11 @@ class ModelCall:
     def _begin(self) -> None:
         requests, history = self._requests, _convert(self.messages)
         conversation = self._conversation or requests.find_conversation(find_config(), self.messages[0], history)
-        self._preparer = requests.pool.take(conversation, requests.find_provider(self._chat_model))
+        model = requests.find_provider(self._chat_model)
+        pass_headers = _find_header_settings(self._chat_model)
+        if pass_headers is None:
+            refuse_headers(model, "Set default_headers of the chat model, and pass a model without them to contextc.")
+        self._preparer = requests.pool.take(conversation, model)
         self._prepared = self._preparer.prepare(
             history,
             system_prompt=self._system_prompt,
@@ -174,6 +187,8 @@ class ModelCall:
         )
         if not self._prepared.is_unchanged:
             self.messages = self._prepared.apply(self.messages, _build, _change)
+        if pass_headers is not None and (headers := self._prepared.headers):
+            self.settings = pass_headers(self._chat_model, self.settings, headers)
 
     def _end(self, error: BaseException | None) -> None:
         preparer, prepared = self._preparer, self._prepared
@@ -186,6 +201,31 @@ class ModelCall:
                 preparer.abort(prepared, ENDED_EARLY if isinstance(error, GeneratorExit) else error or NO_REPLY)
         finally:
             self._requests.pool.give_back(preparer)
+
+
+def _find_header_settings(chat_model: BaseChatModel) -> HeaderSettings | None:
+    """Return the function that adds headers to the settings of a call; None if the model sends none."""
+    names = [each.__name__ for each in type(chat_model).__mro__]
+    return next((HEADER_SETTINGS[name] for name in names if name in HEADER_SETTINGS), None)
+
+
+def _add_headers(chat_model: BaseChatModel, settings: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return settings for a model whose SDK is OpenAI's."""
+    return {**settings, "extra_headers": merge_headers(settings.get("extra_headers"), headers)}
+
+
+def _add_betas(chat_model: BaseChatModel, settings: Mapping[str, Any], headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return settings for `ChatAnthropic`, which has a setting for flags, and adds some that its tools need."""
+    others = {name: value for name, value in headers.items() if name != ANTHROPIC_BETA}
+    found = _add_headers(chat_model, settings, others) if others else dict(settings)
+    if flags := headers.get(ANTHROPIC_BETA):
+        given = settings.get("betas") or getattr(chat_model, "betas", None) or ()
+        found["betas"] = [*dict.fromkeys([*given, *flags.split(",")])]
+    return found
+
+
+HEADER_SETTINGS: dict[str, HeaderSettings] = {"BaseChatOpenAI": _add_headers, "ChatAnthropic": _add_betas}
+"""Classes of chat models whose calls may have headers, each with the way to pass them."""
 
 
 def max_tokens(chat_model: BaseChatModel, settings: Mapping[str, Any]) -> int | None:

@@ -100,7 +100,7 @@ def _fitted_class(kind: type[BaseChatModel]) -> type[BaseChatModel]:
             **settings: Any,
         ) -> ChatResult:
             with _open(self, self._fitting, messages, settings) as call:
-                result = super()._generate(call.messages, stop=stop, run_manager=run_manager, **settings)
+                result = super()._generate(call.messages, stop=stop, run_manager=run_manager, **call.settings)
                 call.reply = _list_reply(result.generations[:1], result.llm_output)
                 return result
 
@@ -112,7 +112,7 @@ def _fitted_class(kind: type[BaseChatModel]) -> type[BaseChatModel]:
             **settings: Any,
         ) -> ChatResult:
             async with _open(self, self._fitting, messages, settings) as call:
-                result = await super()._agenerate(call.messages, stop=stop, run_manager=run_manager, **settings)
+                result = await super()._agenerate(call.messages, stop=stop, run_manager=run_manager, **call.settings)
                 call.reply = _list_reply(result.generations[:1], result.llm_output)
                 return result
 
@@ -125,7 +125,7 @@ def _fitted_class(kind: type[BaseChatModel]) -> type[BaseChatModel]:
         ) -> Iterator[ChatGenerationChunk]:
             with _open(self, self._fitting, messages, settings) as call:
                 chunks: list[ChatGenerationChunk] = []
-                for chunk in super()._stream(call.messages, stop=stop, run_manager=run_manager, **settings):
+                for chunk in super()._stream(call.messages, stop=stop, run_manager=run_manager, **call.settings):
                     chunks.append(chunk)
                     yield chunk
                 call.reply = _list_reply([merge_chat_generation_chunks(chunks)])
@@ -139,7 +139,7 @@ def _fitted_class(kind: type[BaseChatModel]) -> type[BaseChatModel]:
         ) -> AsyncIterator[ChatGenerationChunk]:
             async with _open(self, self._fitting, messages, settings) as call:
                 chunks: list[ChatGenerationChunk] = []
-                async for chunk in super()._astream(call.messages, stop=stop, run_manager=run_manager, **settings):
+                async for chunk in super()._astream(call.messages, stop=stop, run_manager=run_manager, **call.settings):
                     chunks.append(chunk)
                     yield chunk
                 call.reply = _list_reply([merge_chat_generation_chunks(chunks)])
@@ -177,6 +177,7 @@ class _Call(ModelCall):
             system_prompt="\n\n".join([each.text for each in self._system]) or None,
             tools=settings.get("tools") or (),
             output=max_tokens(chat_model, settings),
+            settings=settings,
         )
 
     def _begin(self) -> None:
@@ -188,7 +189,7 @@ def _open(
     chat_model: BaseChatModel, fitting: _Fitting, messages: list[BaseMessage], settings: Mapping[str, Any]
 ) -> Any:
     if isinstance(messages, _Prepared):
-        return nullcontext(SimpleNamespace(messages=messages))
+        return nullcontext(SimpleNamespace(messages=messages, settings=settings))
     return _Call(fitting, chat_model, messages, settings)
 
 

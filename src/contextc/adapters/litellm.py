@@ -17,7 +17,13 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import WireRequest, WireRequestPreparer, find_provider, require_package
+from contextc.adapters.request_preparation import (
+    WireRequest,
+    WireRequestPreparer,
+    find_provider,
+    merge_headers,
+    require_package,
+)
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.providers import Provider
 from contextc.store import Store
@@ -91,6 +97,8 @@ class Completions:
             tools=arguments.get("tools") or (),
             output=arguments.get("max_completion_tokens") or arguments.get("max_tokens"),
         )
+        if headers := request.prepared.headers:
+            arguments["extra_headers"] = merge_headers(arguments.get("extra_headers"), headers)
         return request, messages if request.messages is None else [*messages[:count], *request.messages]
 
     def load(self, conversation: str) -> list[JSONObject]:

@@ -28,7 +28,12 @@ from typing import TYPE_CHECKING, Any, Unpack, cast
 from contextc._installed_packages import importing
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import HistoryRewritten, PreparedRequest, RequestPreparer
+from contextc.adapters.request_preparation import (
+    HistoryRewritten,
+    PreparedRequest,
+    RequestPreparer,
+    refuse_headers,
+)
 from contextc.adapters.responses_items import decode_items, encode_items, load_items
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import UnknownConversation, UnknownModel
@@ -259,6 +264,9 @@ class _Run:
     ) -> tuple[RequestPreparer, PreparedRequest]:
         """Prepare a request in the conversation; in a fork, if its history is not that of the session."""
         model = fitter.find_model(agent)
+        sent = {name.lower() for name in agent.model_settings.extra_headers or {}}
+        if not sent.issuperset([name.lower() for name in model.headers_with(model.betas)]):
+            refuse_headers(model, "An input filter only changes messages: set ModelSettings(extra_headers={…}).")
 
         def prepare(name: str, may_branch: bool) -> tuple[RequestPreparer, PreparedRequest]:
             key = name, model.model_id

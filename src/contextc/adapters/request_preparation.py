@@ -74,6 +74,8 @@ the provider's cache, so agents of frameworks are cut further and less often."""
 MAX_IDLE_PREPARERS = 64
 """The number of conversations that a pool keeps in memory between two requests."""
 NO_REPLY = "no reply was reported"
+BETA_HEADERS = ("anthropic-beta", "openai-beta")
+"""Headers with lists of flags."""
 QUESTION = user("?")
 
 
@@ -94,6 +96,11 @@ class PreparedRequest(NamedTuple):
     compiled: Compiled
     history: tuple[Message, ...]
     new_count: int
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that the framework must send with the request: beta flags, and those of the provider."""
+        return self.compiled.headers
 
     @property
     def is_unchanged(self) -> bool:
@@ -180,8 +187,10 @@ class RequestPreparer:
         **options: Unpack[CompilerOptionArguments],
     ) -> None:
         """Create a preparer. `model` is a provider or "provider:model"; `window` replaces the model's own window."""
-        model = choose_model(model, window)
+        self.model = model = choose_model(model, window)
         self.store, self.conversation, self.agent = store, conversation, agent
+        if model.betas and model.beta_field:
+            refuse_headers(model)
         if options.setdefault("fetch", False):
             raise InvalidSetting(
                 "fetch: an adapter adds no tools, because the framework would not run them",
@@ -189,7 +198,9 @@ class RequestPreparer:
                 fix="Pass history_functions(…) of contextc.adapters.history_functions to the agent as tools.",
             )
         options.setdefault("low", LOW)
-        self.compiler = MessageCompiler(store, model, **options)
+        # The framework sends its own tools and settings at the head of each request, so no change of them is appended.
+        head_only = replace(model, model=replace(model.model, features=()))
+        self.compiler = MessageCompiler(store, head_only, **options)
         self._lock = threading.RLock()
         self._known: list[Message] = []
         self._known_tip: BranchTip | None = None
@@ -411,6 +422,31 @@ def choose_model(model: Provider | str, window: int | None) -> Provider:
     return model if window is None else replace(model, model=replace(model.model, window=window))
 
 
+def merge_headers(given: Mapping[str, str] | None, added: Mapping[str, str]) -> dict[str, str]:
+    """Return the headers of a call with those of a prepared request. A given one is kept; flags in it are joined."""
+    found = dict(given or {})
+    names = {name.lower(): name for name in found}
+    for name, value in added.items():
+        own = names.get(name.lower(), name)
+        if own in found and name.lower() in BETA_HEADERS:
+            flags = [flag.strip() for flag in f"{found[own]},{value}".split(",")]
+            value = ",".join(dict.fromkeys(filter(None, flags)))
+        elif own in found:
+            continue
+        found[own] = value
+    return found
+
+
+def refuse_headers(model: Provider, fix: str = "") -> None:
+    """Raise `InvalidSetting` if requests to a model have beta flags or headers, because they would not be sent."""
+    names = [*model.betas, *[name for name, _ in model.headers]]
+    if names:
+        raise InvalidSetting(
+            f"betas, headers: the adapter cannot pass {', '.join(names)} to the framework",
+            fix=fix or "Set them in the model of the framework, and pass a model without them to contextc.",
+        )
+
+
 def load_messages(store: Store, conversation: str) -> list[Message]:
     """Return the messages of the current branch that are sent to models, since the context was last cleared."""
 
@@ -437,7 +473,7 @@ class PreparerPool:
         """Return an idle preparer of the conversation, or a new one. Give it back with `give_back`."""
         with self._lock:
             for preparer in self._idle:
-                if (preparer.conversation, preparer.compiler.provider) == (conversation, model):
+                if (preparer.conversation, preparer.model) == (conversation, model):
                     self._idle.remove(preparer)
                     return preparer
         return RequestPreparer(self._store, conversation, model, agent=self._agent, **self._options)

@@ -14,7 +14,13 @@ from typing import Any, Unpack
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
-from contextc.adapters.request_preparation import WireRequestPreparer, choose_model, find_provider, require_package
+from contextc.adapters.request_preparation import (
+    WireRequestPreparer,
+    choose_model,
+    find_provider,
+    refuse_headers,
+    require_package,
+)
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import InvalidSetting
 from contextc.messages import Usage
@@ -86,6 +92,7 @@ class ContextcPlugin(Plugin):
         self, context: InvokeModelContext, next_fn: Callable[[InvokeModelContext], AsyncGenerator[TypedEvent, None]]
     ) -> AsyncGenerator[TypedEvent, None]:
         model = self._model or _find_provider(context.model, self._window)
+        refuse_headers(model, 'Pass client_args={"default_headers": …} to the model of Strands, and none to contextc.')
         begin = partial(
             self._requests.begin,
             self._conversation or context.agent.agent_id,

@@ -25,7 +25,7 @@ from contextc.adapters.pydantic_ai.message_conversion import (
     to_model_message,
     to_usage,
 )
-from contextc.adapters.request_preparation import PreparedRequest, RequestPreparer
+from contextc.adapters.request_preparation import PreparedRequest, RequestPreparer, merge_headers, refuse_headers
 from contextc.compiler.draft import CompilerOptionArguments
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.messages import Message
@@ -81,9 +81,15 @@ class PrepareRequests(AbstractCapability[Any]):
     ) -> ModelRequestContext:
         """Record what is new, and return the request within the window."""
         preparer = self._preparer(ctx, request_context.model)
+        if "extra_headers" in getattr(_unwrap(request_context.model), "unsupported_settings", ()):
+            refuse_headers(preparer.model)
         prepared, messages = await run_blocking(partial(_prepare, preparer, request_context))
         self._open = preparer, prepared
         request_context.messages = messages
+        if prepared.headers:
+            settings: Any = dict(request_context.model_settings or {})
+            settings["extra_headers"] = merge_headers(settings.get("extra_headers"), prepared.headers)
+            request_context.model_settings = settings
         return request_context
 
     async def after_model_request(
