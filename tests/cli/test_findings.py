@@ -11,6 +11,7 @@ from contextc.cli.watch import print_most_expensive
 from contextc.models.model_info import CacheFigures
 from contextc.proxy.proxy_status import TrafficSummary
 from tests.analysis.observed_run import ObservedRun, define_tool, words
+from tests.analysis.test_session_starts import TEXT, anthropic, record
 from tests.cli.conftest import Run
 
 
@@ -51,6 +52,33 @@ def test_the_findings_of_a_store_are_grouped_by_cause(run: Run, filled: str) -> 
     data = json.loads(run("findings", "--json", CONTEXTC_STORE=filled).stdout)
     assert {each["code"] for each in data["causes"]} == {"WIN001", "WIN002", "FAI002"}
     assert data["unreadable"] == []
+
+
+def test_sessions_that_begin_differently_are_a_cause_of_the_store(run: Run, tmp_path: Path) -> None:
+    """Also for a log of one-shot requests, in which each line is a session."""
+    address, lines = f"sqlite:///{tmp_path}/jobs.db", list[str]()
+    with cc.open_store(address) as store:
+        for number in range(4):
+            body = anthropic(f"It is 12:0{number}. {TEXT}")
+            record(store, number, body)
+            asked = {**body, "messages": [{"role": "user", "content": f"Job {number}"}]}
+            usage = {"input_tokens": 10, "cache_creation_input_tokens": 9_000, "output_tokens": 3}
+            reply = {"role": "assistant", "content": [{"type": "text", "text": "ok"}], "usage": usage}
+            time = f"2026-11-17T12:0{number}:00Z"
+            lines.append(
+                json.dumps({"request": asked, "response": reply, "time": time, "conversation": f"job{number}"})
+            )
+    shown = " ".join(run("findings", "--store", address).stdout.split())
+    assert "USE003 Each session begins differently" in shown
+    assert "4 of 4 sessions begin with a system prompt of their own: it contains the time" in shown
+    assert "1 finding in 4 conversations." in shown
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
+    (found,) = [
+        each for each in json.loads(run("findings", "log.jsonl", "--json").stdout)["findings"]
+        if each["code"] == "USE003"
+    ]  # fmt: skip
+    assert (found["sessions"], found["evidence"][0]["path"]) == (4, "system[0].text")
+    assert run("findings", "--store", address, "--threshold", "0.1").returncode == 1
 
 
 def test_expected_cache_reads_are_beside_reported_ones(run: Run, clocked: str) -> None:
@@ -111,7 +139,7 @@ def test_what_if_prints_what_other_ways_would_have_cost(run: Run, filled: str) -
     assert "Do not send the tools that were never called" in shown.stdout
     assert "not replayed: compact (system prompt, tools and a summary have " in shown.stdout
     (found,) = json.loads(run("findings", "run", "--what-if", "--json", "--store", filled).stdout)["what_if"]
-    assert {each["name"] for each in found["replays"]} == {"drop_tools"}
+    assert {each["name"] for each in found["replays"]} == {"drop_tools", "long_lifetime"}
     assert set(found["skipped"]) == {"compact"}
     assert run("findings", "run", "--compact-at", "3000", "--store", filled).returncode == 2
 

@@ -7,6 +7,7 @@ from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.web.api import overview
+from tests.analysis import test_session_starts as sessions
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.test_parallel_requests import DOCUMENT, send
 
@@ -160,3 +161,25 @@ def test_the_most_expensive_requests_of_a_cause_are_listed(
     assert sorted([each["cost"] for each in cause["losses"]], reverse=True) == dearest
     numbers = [each["request"] for each in cause["losses"]]
     assert numbers == sorted(numbers)
+
+
+def test_a_finding_over_the_store_is_at_the_session_that_lost_most(client: TestClient, store: cc.Store) -> None:
+    """It is in the overview and in the conversation that it names, and gone with the text that it quotes."""
+    for number in range(3):
+        sessions.record(store, number, sessions.anthropic(f"It is 12:0{number}. {sessions.TEXT}"))
+
+    def check() -> list[tuple[str, list[str]]]:
+        found = client.post("/api/overview/findings", json={"names": ["job0", "job1", "job2"]}).json()
+        return [(each["name"], [cause["code"] for cause in each["causes"]]) for each in found["conversations"]]
+
+    assert check() == [("job0", []), ("job1", ["USE003"]), ("job2", [])]
+    (found, _) = get(client, "/conversations/job1/findings")["findings"]
+    assert (found["code"], found["evidence"][0]["compared"]["conversation"]) == ("USE003", "job0")
+    assert [each["code"] for each in get(client, "/conversations/job2/findings")["findings"]] == ["CAC001"]
+    (cause,) = get(client, "/findings")["causes"]
+    assert (cause["code"], cause["conversations"]) == ("USE003", 3)
+    sessions.record(store, 3, sessions.anthropic(f"It is 12:03. {sessions.TEXT}"))
+    assert "4 of 4 sessions" in get(client, "/conversations/job1/findings")["findings"][0]["title"]
+    for number in range(4):
+        store.redact_text(f"job{number}", f"It is 12:0{number}.")
+    assert check() == [("job0", []), ("job1", []), ("job2", [])]

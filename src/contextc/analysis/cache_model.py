@@ -45,6 +45,7 @@ class CacheRules(Struct, frozen=True, kw_only=True):
     ignores_attribution: bool = False
     ttl: dict[str, int] = {}
     kept: int = 0
+    keys: tuple[str, ...] = ()
     settings: dict[str, Tier] = {}
     ttl_fields: tuple[str, ...] = ()
     explicit_fields: dict[str, str] = {}
@@ -96,6 +97,8 @@ def _find_rules(provider: str, format: str, model_name: str, model: Model | None
     if entry is None:
         return None
     rules = next((rules for pattern, rules in entry.models if pattern.search(model_name)), entry.rules)
+    if provider not in entry.providers:  # another one may not pass a key on
+        rules = replace(rules, keys=())
     return replace(rules, minimum=model.cache_minimum) if model is not None and model.cache_minimum else rules
 
 
@@ -121,7 +124,12 @@ def _read_entry(name: str, facts: JSONObject) -> _RuleEntry:
     models = [
         (
             re.compile(each["pattern"]),
-            replace(rules, ttl=_as_milliseconds(each["ttl"]), kept=each.get("kept", each["ttl"][""]) * 1_000),
+            replace(
+                rules,
+                ttl=_as_milliseconds(each["ttl"]),
+                kept=each.get("kept", each["ttl"][""]) * 1_000,
+                keys=tuple(each.get("keys", rules.keys)),
+            ),
         )
         for each in cast(list[JSONObject], facts.get("models", []))
     ]

@@ -290,13 +290,13 @@ def compare_with_overlapping(
     that began first. `ignored` are the paths of system blocks that the provider leaves out of its prefix.
     """
     earlier = [each for each in others if is_answered_during(each, now) and each.scope == now.scope]
-    model = CacheModel({*ignored, *_find_attribution(rules, now)})
+    model = CacheModel({*ignored, *find_attribution(rules, now)})
     for other in sorted(earlier, key=_begin_order, reverse=True):
         model.add_single(rules, other)
     return model.expect(rules, now)
 
 
-def _find_attribution(rules: CacheRules, request: RequestView) -> Iterator[str]:
+def find_attribution(rules: CacheRules, request: RequestView) -> Iterator[str]:
     """Return the paths of attribution lines that a provider is known to leave out. Each sub-agent may have its own."""
     if rules.ignores_attribution:
         for element in request.system.elements:

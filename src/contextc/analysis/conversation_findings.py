@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from contextc.analysis.cache_misses import find_cache_misses
 from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
 from contextc.analysis.finding import Finding, RequestLoss, conversation_functions, get_code, sort_by_cost
+from contextc.analysis.session_starts import find_session_starts
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.store import Store
 
@@ -170,7 +171,7 @@ def _summarize_cause(code: str, found: Sequence[Finding]) -> CauseSummary:
         title=facts.title,
         fix=facts.fix,
         count=len(found),
-        conversations=len({each.conversation for each in found}),
+        conversations=max(len({each.conversation for each in found}), sum([each.sessions for each in found])),
         tokens=sum([each.tokens for each in found]),
         cost=sum_costs(found),
         cost_is_lower_bound=has_lower_bound(found),
@@ -187,7 +188,8 @@ def store_findings(
 ) -> StoreFindings:
     """Return the most expensive causes over a store, or over some of its conversations.
 
-    `on_findings` gets the findings of each conversation. A conversation that cannot be read is named in the result.
+    `on_findings` gets the findings of each conversation, and then those about several ones. A conversation that cannot
+    be read is named in the result.
     """
     names = list(conversations) if conversations is not None else [each.name for each in store.conversations()]
     found: list[Finding] = []
@@ -210,8 +212,11 @@ def store_findings(
             on_findings(some)
         if progress is not None:
             progress(number, len(names))
+    starts = find_session_starts(store, conversations)
+    if on_findings is not None and starts:
+        on_findings(starts)
     return StoreFindings(
-        causes=tuple(group_by_cause(found)),
+        causes=tuple(group_by_cause([*found, *starts])),
         conversations=len(names),
         requests=requests,
         unreadable=tuple(unreadable),

@@ -100,7 +100,7 @@ def _load_single(tx: Transaction, steps: Steps, channel: Channel, number: int, p
     channel_number, record = find_request(tx, channel, number)
     found = ledger.find_channel(tx, channel)
     assert found is not None, "it has a request"
-    facts = _find_facts(channel_number, channel, ledger.decode_state(channel.conversation, found.state))
+    facts = find_channel_facts(channel_number, channel, ledger.decode_state(channel.conversation, found.state))
     return _ChannelReader(parser, facts).read_one(tx, steps, number, record)
 
 
@@ -155,7 +155,7 @@ class ConversationLoader:
         self._revision = revision
         requests: list[RequestView] = []
         for channel_number, channel, state, _ in ledger.load_channels(tx, self._conversation):
-            facts = _find_facts(channel_number, channel, state)
+            facts = find_channel_facts(channel_number, channel, state)
             reader = self._readers.get(channel_number)
             if reader is None or reader.facts != facts:
                 reader = self._readers[channel_number] = _ChannelReader(self.parser, facts)
@@ -172,7 +172,7 @@ class ConversationLoader:
     ) -> RequestView:  # fmt: skip
         """Return a request of another conversation."""
         steps: Steps = _load_steps_of(tx, conversation) if record.observed is None else {}
-        reader = _ChannelReader(self.parser, _find_facts(number, channel, state))
+        reader = _ChannelReader(self.parser, find_channel_facts(number, channel, state))
         return reader.read_one(tx, steps, record.request, record).request
 
 
@@ -188,7 +188,8 @@ def _load_steps_of(tx: Transaction, conversation: int) -> Steps:
     return index_steps(load_turns(tx, conversation), load_steps(tx, conversation, None))
 
 
-def _find_facts(number: int, channel: Channel, state: ChannelState) -> ChannelFacts:
+def find_channel_facts(number: int, channel: Channel, state: ChannelState) -> ChannelFacts:
+    """Return the facts that all requests of a channel have in common, by its number and its state."""
     format = state.head.encoder.partition("/")[0] or format_of_provider(channel.provider) or ""
     kind: type[Formatter] = type(formatter(format)) if is_format(format) else Formatter
     return ChannelFacts(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise
 from math import ceil
+from typing import NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -46,7 +47,8 @@ WARM_SHARE = 0.9
 class ChangedRequest(RequestView):
     """A request with other content or at another time. `extra` are further input tokens, `spent` further dollars.
 
-    If it `writes`, it writes to the cache although the recorded request may have not.
+    If it `writes`, it writes to the cache although the recorded request may have not. With `other_lifetime`, its marks
+    say how long what it writes is kept.
     """
 
     def __init__(self, original: RequestView) -> None:
@@ -55,7 +57,7 @@ class ChangedRequest(RequestView):
         self.head, self.rows = original.head, original.rows
         self.tools, self.system, self.leading = original.tools, original.system, original.leading
         self.began, self.ended, self.marks = original.began, original.ended, original.marks
-        self.extra, self.spent, self.is_changed, self.writes = 0, 0.0, False, False
+        self.extra, self.spent, self.is_changed, self.writes, self.other_lifetime = 0, 0.0, False, False, False
 
     @property
     def counted(self) -> int:
@@ -155,6 +157,19 @@ def set_breakpoints(requests: Sequence[ChangedRequest], channels: Collection[str
         if made.keys() - old.keys():
             request.marks, request.writes, request.is_changed = made, True, True
         before = request
+
+
+def set_lifetime(requests: Sequence[ChangedRequest], ttl: str) -> None:
+    """Keep all that is written to the cache for another time, such as "1h", if the prices of both are known."""
+    for request in requests:
+        rules, price = find_cache_rules(request), request.original.price
+        if price is None or price.cache_write_long is None or not request.marks:
+            continue
+        if rules is None or not rules.explicit or ttl not in rules.ttl:
+            continue
+        if {rules.lifetime(each) for each in request.marks.values()} != {rules.ttl[ttl]}:
+            request.marks, request.other_lifetime = dict.fromkeys(request.marks, ttl), True
+            request.is_changed = True
 
 
 def _keep_elements(section: Section, kept: Sequence[int]) -> Section:
@@ -289,13 +304,15 @@ def _replace_rows(request: ChangedRequest, cut: int, summary: Section) -> None:
 
 COMPACT_SHARE = 0.5
 RELIABLE_ERROR = 0.15
+SHORT_TTL, LONG_TTL = "5m", "1h"
+"""The times for which an explicit cache keeps what is written."""
 
 
 class Replay(Struct, frozen=True, kw_only=True):
     """The predicted cost of a change, and what it saves compared with the prediction for the recorded requests.
 
-    `name` is drop_tools, constant_system, sort_tools, breakpoints, keep_warm or compact. `requests` is the number of
-    requests that it changes.
+    `name` is drop_tools, constant_system, sort_tools, breakpoints, keep_warm, long_lifetime, short_lifetime or compact.
+    `requests` is the number of requests that it changes.
     """
 
     name: str
@@ -309,7 +326,8 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     """`paid` is the cost by the reported usage, `predicted` what the cache model predicts for the same requests.
 
     Both are None if no price is known. Replays are reliable only if both are near each other. `skipped` has the names
-    of replays that make no sense for this conversation, with the reason.
+    of replays that make no sense for this conversation, with the reason. With `cost_is_lower_bound` a factor of a price
+    is unknown, so that all of these costs are at least what they say.
     """
 
     conversation: str
@@ -317,6 +335,7 @@ class WhatIf(Struct, frozen=True, kw_only=True):
     predicted: float | None
     replays: tuple[Replay, ...]
     skipped: dict[str, str] = {}
+    cost_is_lower_bound: bool = False
 
     @property
     def error(self) -> float | None:
@@ -344,11 +363,11 @@ def what_if(store: Store, conversation: str, *, compact_at: int | None = None) -
 
 def compute_replays(view: StoredConversation, compact_at: int | None = None) -> WhatIf:
     """Return the replays of a conversation, the one that saves most first."""
-    requests = [each for each in view.requests if _is_replayed(each)]
+    requests = [each for each in view.requests if is_replayed(each)]
     if not requests:
         return WhatIf(conversation=view.name, paid=None, predicted=None, replays=())
     paid = sum([each.cost or 0.0 for each in requests])
-    base, _ = _replay(requests)
+    base = replay(requests).cost
     channels: dict[str, set[str]] = {}
     for each in find_cache_misses(view):
         channels.setdefault(each.cause, set()).add(each.channel)
@@ -366,16 +385,25 @@ def compute_replays(view: StoredConversation, compact_at: int | None = None) -> 
             lambda some: set_breakpoints(some, unmarked),
         ),
         ("keep_warm", "Read the cache again before it expires, where that is cheaper", keep_warm),
+        ("long_lifetime", "Keep everything in the cache for an hour", lambda some: set_lifetime(some, LONG_TTL)),
+        ("short_lifetime", "Keep everything in the cache for five minutes", lambda some: set_lifetime(some, SHORT_TTL)),
         ("compact", f"Replace the history by a summary at {limit:,} tokens", lambda some: compact(some, limit)),
     ]
     replays: list[Replay] = []
     for name, title, change in changes[: -1 if reason else None]:
-        dollars, changed = _replay(requests, change)
-        if changed:
-            replays.append(Replay(name=name, title=title, cost=dollars, saved=base - dollars, requests=changed))
+        found = replay(requests, change)
+        if found.changed:
+            saved = base - found.cost
+            replays.append(Replay(name=name, title=title, cost=found.cost, saved=saved, requests=found.changed))
     replays.sort(key=lambda each: -each.saved)
-    skipped = {"compact": reason} if reason else {}
-    return WhatIf(conversation=view.name, paid=paid, predicted=base, replays=tuple(replays), skipped=skipped)
+    return WhatIf(
+        conversation=view.name,
+        paid=paid,
+        predicted=base,
+        replays=tuple(replays),
+        skipped={"compact": reason} if reason else {},
+        cost_is_lower_bound=any([each.cost_is_lower_bound for each in requests]),
+    )
 
 
 def add_replays(found: Iterable[WhatIf], name: str) -> WhatIf:
@@ -396,7 +424,11 @@ def add_replays(found: Iterable[WhatIf], name: str) -> WhatIf:
         replays.append(Replay(name=key, title=title, cost=predicted - saved, saved=saved, requests=requests))
     replays.sort(key=lambda each: -each.saved)
     return WhatIf(
-        conversation=name, paid=sum([each.paid or 0.0 for each in some]), predicted=predicted, replays=tuple(replays)
+        conversation=name,
+        paid=sum([each.paid or 0.0 for each in some]),
+        predicted=predicted,
+        replays=tuple(replays),
+        cost_is_lower_bound=any([each.cost_is_lower_bound for each in some]),
     )
 
 
@@ -414,7 +446,8 @@ def _choose_limit(requests: Sequence[RequestView], wanted: int | None) -> tuple[
     return limit, ""
 
 
-def _is_replayed(request: RequestView) -> bool:
+def is_replayed(request: RequestView) -> bool:
+    """Return True if the cache model can say what a request costs: it has a known cost, an answer and cache rules."""
     return (
         request.status in CACHING_STATUSES
         and request.cost is not None
@@ -423,8 +456,16 @@ def _is_replayed(request: RequestView) -> bool:
     )
 
 
-def _replay(requests: Sequence[RequestView], change: Change | None = None) -> tuple[float, int]:
-    """Return the predicted cost of requests, as they are or after a change, and the number of changed requests."""
+class ReplayedCost(NamedTuple):
+    """The predicted cost of requests, the tokens that they read from the cache, and the number of changed requests."""
+
+    cost: float
+    read: int
+    changed: int
+
+
+def replay(requests: Sequence[RequestView], change: Change | None = None) -> ReplayedCost:
+    """Return what the cache model predicts for requests, as they are or after a change."""
     replayed = [ChangedRequest(each) for each in requests]
     if change is not None:
         by_channel: dict[str, list[ChangedRequest]] = {}
@@ -434,15 +475,16 @@ def _replay(requests: Sequence[RequestView], change: Change | None = None) -> tu
             change(some)
     ignored = find_ignored_blocks(requests)
     models: dict[tuple[str, ...], CacheModel] = {}
-    dollars = 0.0
+    dollars, read = 0.0, 0
     for request in replayed:
         rules = find_cache_rules(request)
         assert rules is not None
         model = models.setdefault(tuple(request.channel[1:]), CacheModel(ignored))
         outlook = model.expect(rules, request)
         dollars += _price(request, rules, outlook.tokens) + request.spent
+        read += min(outlook.tokens, request.input)
         model.add(rules, request, outlook)
-    return dollars, sum([each.is_changed for each in replayed])
+    return ReplayedCost(dollars, read, sum([each.is_changed for each in replayed]))
 
 
 def _price(request: ChangedRequest, rules: CacheRules, read: int) -> float:
@@ -457,6 +499,7 @@ def _price(request: ChangedRequest, rules: CacheRules, read: int) -> float:
         end = request.count if not rules.explicit else max([mark + 1 for mark in request.marks], default=0)
         whole = request.charged_before(end)
         written = max(0, min(whole, total) - read) if whole >= rules.minimum else 0
-    long = round(written * usage.cache_write_long / usage.cache_write) if usage.cache_write else 0
+    is_split_known = usage.cache_write > 0 and not request.other_lifetime
+    long = round(written * usage.cache_write_long / usage.cache_write) if is_split_known else 0
     found = replace(usage, input=total, cache_read=read, cache_write=written, cache_write_long=long)
-    return cost(model, found if usage.cache_write else with_long_writes(found, request.marks)) or 0.0
+    return cost(model, found if is_split_known else with_long_writes(found, request.marks)) or 0.0

@@ -76,7 +76,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     would have had the same effect. The first piece of evidence has the request that the
     finding is about. `vendor` is the provider's own word for the cause of a cache miss, "" if it gave none, and
     `vendor_agrees` whether it names the same cause; None if it cannot be compared. `losses` has each request, oldest
-    first, if the finding is about several ones that lost little each.
+    first, if the finding is about several ones that lost little each. `sessions` is the number of conversations of the
+    store that it is about; 0 if it is about one.
     """
 
     code: str
@@ -93,6 +94,7 @@ class Finding(Struct, frozen=True, kw_only=True):
     vendor_agrees: bool | None = None
     losses: tuple[RequestLoss, ...] = ()
     cost_is_lower_bound: bool = False
+    sessions: int = 0
 
     @property
     def request(self) -> int:
@@ -129,9 +131,11 @@ def shorten(text: str, width: int = EVIDENCE_WIDTH) -> str:
 # registered in the same way, but one request has at most one of them; `cache_misses.py` calls them in order.
 
 
-Group: TypeAlias = Literal["cache", "window", "failure", "compaction"]
-GROUPS: dict[str, Group] = {"CAC": "cache", "WIN": "window", "FAI": "failure", "CMP": "compaction"}
-MODULES = ("cache_miss_causes", "window_findings", "failure_findings")
+Group: TypeAlias = Literal["cache", "cache_use", "window", "failure", "compaction"]
+GROUPS: dict[str, Group] = {
+    "CAC": "cache", "USE": "cache_use", "WIN": "window", "FAI": "failure", "CMP": "compaction",
+}  # fmt: skip
+MODULES = ("cache_miss_causes", "cache_use_findings", "session_starts", "window_findings", "failure_findings")
 """The modules of this package that register functions."""
 
 
@@ -212,7 +216,7 @@ def conversation_finding(code: str, cause: str, *, title: str, fix: str) -> Call
 
 
 def all_codes() -> list[FindingCode]:
-    """Return all codes: cache misses first, then the window, then failures."""
+    """Return all codes in the order of their groups: cache misses first."""
     _load_modules()
     return sorted(_codes.values(), key=lambda each: ([*GROUPS].index(each.code[:3]), each.code))
 

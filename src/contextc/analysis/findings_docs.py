@@ -79,9 +79,11 @@ in all $0.0509, rewrite factor 3.0
 | `… --json`, `… --sarif` | JSON, or SARIF 2.1.0 for code scanning. `contextc lint` has `--sarif` too |
 
 The table has one row for all cache misses of one cause and place in a conversation, with the sums; JSON has one finding
-per request. CAC001 and CAC002 are no loss: they are in the JSON only, and a conversation with no others has “no
-findings”. Conversations of a log without ids are named after the file. With several conversations, `--costs` and
-`--what-if` print a total at the end. In the JSON of a log, `place` names the line of the request.
+per request. USE003 is about many sessions, so it is in the findings of a store, of several conversations or of a file,
+and in the web UI at the session that lost most. CAC001 and CAC002 are no loss: they are in the JSON only, and a
+conversation with no others has “no findings”. Conversations of a log without ids are named after the file. With several
+conversations, `--costs` and `--what-if` print a total at the end. In the JSON of a log, `place` names the line of the
+request.
 
 `contextc watch` names the most expensive cause when the program has ended. In Python there are `cc.findings(store,
 name)`, the most expensive first, `cc.analysis.store_findings(store)`, `cc.analysis.conversation_costs(store, name)`
@@ -150,6 +152,8 @@ cache: as they were, and with one change each. The difference of both prediction
 | `sort_tools` | with the tools sorted by name, if they were sent in different orders (CAC005) |
 | `breakpoints` | with breakpoints that find what the request before sent, if those were missing (CAC012, CAC013) |
 | `keep_warm` | the cache is read again before it expires, where that costs less than writing it again |
+| `long_lifetime` | with breakpoints of an hour (Anthropic, Bedrock), as in USE001 |
+| `short_lifetime` | with breakpoints of five minutes, if they were of an hour |
 | `compact` | from `--compact-at` tokens on (half of the largest request), a summary replaces older messages |
 
 `breakpoints` sets three: after the system prompt, where the request before ended, and at the end.
@@ -170,6 +174,11 @@ GROUP_TITLES = {
         "If\nrequests differ again and again, such losses of one cause are added up: three or more that are together "
         "as large as\na miss are one finding. It belongs to the request at which they reach that size, and has "
         "the tokens and the cost of all.",
+    ),
+    "cache_use": (
+        "Use of the cache",
+        "These are about all requests of a conversation, or about many conversations, and overlap with their cache "
+        "misses.",
     ),
     "window": ("The window", "These are about what is sent again with every request."),
     "compaction": ("Compactions", "These are about what a model no longer has because a summary replaced it."),

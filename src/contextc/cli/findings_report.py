@@ -110,6 +110,7 @@ def print_causes(summary: StoreFindings, limit: int) -> None:
         example = each.examples[0]
         lines = [
             escape_markup(each.title),
+            *([f"[dim]{escape_markup(example.title)}[/]"] if example.sessions else []),
             f"[dim]most: {_describe_cost(example)} in {escape_markup(example.conversation)}, request "
             f"{example.request}[/]",
             f"[green]fix:[/] {escape_markup(each.fix)}",
@@ -205,10 +206,10 @@ def print_what_if(found: WhatIf) -> None:
     if found.paid is None or found.predicted is None:
         out.print(f"\n[bold]{name}[/]: no request with a known cost to replay", soft_wrap=True)
         return
-    out.print(
-        f"\n[bold]{name}[/]: {show_cost(found.paid)} paid; the cache model predicts {show_cost(found.predicted)}",
-        soft_wrap=True,
+    paid, predicted = (
+        show_cost(each, is_lower_bound=found.cost_is_lower_bound) for each in (found.paid, found.predicted)
     )
+    out.print(f"\n[bold]{name}[/]: {paid} paid; the cache model predicts {predicted}", soft_wrap=True)
     if not found.is_reliable:
         out.print(
             "[yellow]The model does not explain what was paid, so the figures are not reliable.[/]", soft_wrap=True
@@ -225,9 +226,9 @@ def print_what_if(found: WhatIf) -> None:
     for each in found.replays:
         sign = "-" if each.saved < 0 else ""
         table.add_row(
-            f"{sign}{show_cost(abs(each.saved))}",
+            f"{sign}{show_cost(abs(each.saved), is_lower_bound=found.cost_is_lower_bound and not sign)}",
             f"{each.saved / found.predicted:.0%}" if found.predicted else "",
-            show_cost(each.cost),
+            show_cost(each.cost, is_lower_bound=found.cost_is_lower_bound),
             f"{each.requests:,}",
             escape_markup(each.title),
         )

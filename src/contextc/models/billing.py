@@ -27,6 +27,9 @@ class Bill(NamedTuple):
     dollars: float
     is_lower_bound: bool = False
 
+    def __str__(self) -> str:
+        return f"{'at least ' if self.is_lower_bound else ''}${self.dollars:,.4f}"
+
 
 class AppliedPrice(NamedTuple):
     """The price at which a call was billed, with all its factors. Its `long` is None."""

@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 
+from contextc.analysis import Finding
+from contextc.analysis.session_starts import find_session_starts
 from contextc.inspection.usage_by_conversation import (
     QUARTER,
     ConversationState,
@@ -29,6 +31,11 @@ BATCH = 250
 REFRESH_SECONDS = 1.0
 OWN, OTHER = "own", "observed"
 """Sources of conversations: contextc itself, and software that is not known."""
+STARTS_STATE = (
+    "SELECT (SELECT count(*) FROM main.channel), (SELECT max(number) FROM main.channel),"
+    " (SELECT sum(revision) FROM main.conversation)"
+)
+"""What changes if a session begins, or if one is redacted or deleted."""
 
 
 class Figures(Struct, frozen=True, kw_only=True):
@@ -110,6 +117,8 @@ class StoreOverview:
         self._missing: list[ConversationState] = []
         self._titles: dict[int, tuple[object, str]] = {}
         self._findings: dict[int, tuple[tuple[int, ...], FindingsCount]] = {}
+        self._starts: tuple[object, list[Finding]] = (None, [])
+        self._starts_lock = threading.Lock()
 
     def refresh(self, *, with_titles: bool = False) -> int:
         """Read what has changed, for a limited time. Return the number of conversations that are not read yet."""
@@ -210,6 +219,16 @@ class StoreOverview:
         with self._lock:
             found = next((each for each in self._states.values() if each.name == name), None)
             return (found.number, found.key) if found is not None else None
+
+    def session_starts(self, name: str) -> list[Finding]:
+        """Return the findings about many sessions that belong to a conversation. All are found again if sessions were
+        added, or texts redacted.
+        """
+        with self._starts_lock:
+            state = self._store.read(lambda tx: tx.row(STARTS_STATE))
+            if self._starts[0] != state:
+                self._starts = state, find_session_starts(self._store)
+            return [each for each in self._starts[1] if each.conversation == name]
 
     def keep_findings(self, number: int, key: tuple[int, ...], summary: FindingsCount) -> None:
         """Keep the findings of a conversation until its requests change."""

@@ -368,7 +368,8 @@ class StoreFindingsView(Struct, frozen=True, kw_only=True):
 def show_conversation_findings(app: AppState, name: str, query: FindingsQuery) -> ConversationFindings:
     """Return what a conversation wastes or fails at, with evidence, cost and fix; and its costs by cause."""
     with app.analysed.open(name) as view:
-        all_found, costs = sort_by_cost(find_all(view)), compute_costs(view)
+        all_found, costs = find_all(view), compute_costs(view)
+    all_found = sort_by_cost([*all_found, *app.overview.session_starts(name)])
     found = [each for each in all_found if _is_selected(each, query)]
     return ConversationFindings(
         findings=_finding_views(app, found[: query.limit]),

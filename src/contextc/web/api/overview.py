@@ -189,7 +189,7 @@ def check_findings(app: AppState, body: CheckBody) -> CheckedPage:
 def _check(app: AppState, name: str) -> CheckedConversation | None:
     identity = app.overview.key_of(name)
     try:
-        found = [each for each in findings(app.store, name) if is_loss(each)]
+        found = [each for each in findings(app.store, name) if is_loss(each)] + app.overview.session_starts(name)
     except UnknownConversation:
         return None
     except ContextcError as error:
