@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, encode
 from contextc._sequence_comparison import count_common_ends
+from contextc.analysis.appendable_changes import AppendableChange, find_appendable_effort, find_appendable_tools
 from contextc.analysis.cache_model import (
     MAX_SEARCH,
     MEDIA,
@@ -583,7 +584,11 @@ def compacted(case: MissCase) -> Diagnosis | None:
     fix="Keep settings such as tool choice, reasoning effort, thinking and output format constant in a conversation.",
 )
 def settings_changed(case: MissCase) -> Diagnosis | None:
-    """A setting of the request changed, and the provider does not use what it cached with another value."""
+    """A setting of the request changed, and the provider does not use what it cached with another value.
+
+    If only the effort changed, and provider and model accept another effort as a message, title and fix say so, as for
+    tools (CAC004).
+    """
     comparison = case.comparison
     if case.break_part != "settings" or comparison is None:
         return None
@@ -593,7 +598,17 @@ def settings_changed(case: MissCase) -> Diagnosis | None:
     ]
     names = ", ".join([name for name, *_ in values])
     evidence = tuple([case.evidence(name, before, after) for name, before, after in values])
-    return Diagnosis(evidence=evidence, title=f"A setting changed that is part of the cached prefix: {names}")
+    found = Diagnosis(evidence=evidence, title=f"A setting changed that is part of the cached prefix: {names}")
+    return _with_appendable(found, find_appendable_effort(comparison))
+
+
+def _with_appendable(found: Diagnosis, change: AppendableChange | None) -> Diagnosis:
+    """Return a diagnosis that says how the change could have been appended, if it could. What has a fix of its own,
+    such as a clock in a definition, keeps it.
+    """
+    if change is None or found.fix:
+        return found
+    return replace(found, title=f"{found.title}; {change.words}", fix=change.fix)
 
 
 @cause(
@@ -625,6 +640,10 @@ def tools_changed(case: MissCase) -> Diagnosis | None:
     """A tool was added, removed or described differently. The evidence names up to four of them, each with its
     definition or with what changed in it. Tools come first in the prefix, so nothing after the first different tool can
     be read. On Gemini, the system prompt comes before the tools, and can still be read.
+
+    Some providers and models accept such a change as a message, so that the prefix stays
+    ([compiler.md](compiler.md#tools-that-come-and-go)). If they would have, and nothing else changed, the title says
+    so, and the fix names the beta flags to allow.
     """
     if case.break_part != "tools" or case.comparison is None:
         return None
@@ -633,9 +652,12 @@ def tools_changed(case: MissCase) -> Diagnosis | None:
         return _describe(*case.element_evidence(case.break_at), "A tool changed")
     if len(changes) == 1 and changes[0].kind == "changed":
         evidence, change = _tool_evidence(case, changes[0])
-        return _describe(evidence, change, f"The definition of the tool {shorten(changes[0].name, 80)} changed")
-    evidences = tuple([_tool_evidence(case, each)[0] for each in changes[:MAX_TOOLS]])
-    return Diagnosis(evidence=evidences, title=f"The tools changed ({summarize_tool_changes(changes)})")
+        name = shorten(changes[0].name, 80)
+        found = _describe(evidence, change, f"The definition of the tool {name} changed")
+    else:
+        evidences = tuple([_tool_evidence(case, each)[0] for each in changes[:MAX_TOOLS]])
+        found = Diagnosis(evidence=evidences, title=f"The tools changed ({summarize_tool_changes(changes)})")
+    return _with_appendable(found, find_appendable_tools(case.comparison, changes))
 
 
 def _tool_evidence(case: MissCase, change: ToolChange) -> tuple[Evidence, TextChange]:
