@@ -4,7 +4,8 @@ import pytest
 
 import contextc as cc
 from contextc.analysis import Finding
-from contextc.analysis.conversation_loader import load_conversation_view
+from contextc.analysis.conversation_loader import load_conversation_view, load_single_request
+from contextc.analysis.cost_by_content import INPUT_KINDS, compute_composition, compute_run_composition
 from contextc.analysis.finding import get_code
 from contextc.analysis.window_findings import (
     kept_media,
@@ -90,6 +91,80 @@ def test_the_fix_for_images_is_that_of_the_provider(
     (found,) = kept_media(load_conversation_view(store, "c"))
     assert found.fix.startswith("Send smaller images")
     assert [each for each in words if each not in found.fix] == []
+
+
+def work_with_appended_tools(model: str, *, after: int = 8) -> cc.Store:
+    """Run a conversation whose tools come in messages: `draw` is never called, others are; `late` comes at the end."""
+    store, offered = cc.open_store("memory:"), [cc.Tool(name="read", description="Reads. " * 40)]
+    betas = ["inline-tools-2026-09-15"] if model.startswith("anthropic") else []
+    compiler = cc.MessageCompiler(store, cc.provider(model, betas=betas) if betas else cc.provider(model), fetch=False)
+    for number in range(3 + after):
+        if number == 1:
+            offered += [cc.Tool(name="draw", description=words(4_000, "d"))]
+        if number == 2:
+            offered += [cc.Tool(name="mail", description=words(3_000, "m"))]
+        if number == after + 1:
+            offered += [cc.Tool(name="late", description=words(3_000, "l"))]
+        store.append("c", cc.user(f"Question {number}."))
+        compiled = compiler.compile("c", tools=offered, system_prompt="Be exact. " * 400)
+        size, read = compiled.budget.input, compiled.record.shared_tokens if number else 0
+        usage = cc.Usage(input=size, output=5, cache_read=read, cache_write=size - read)
+        calls = [cc.tool_call(f"c{number}", "mail" if number == 4 else "read", {})] if number in (4, 5) else []
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant(None if calls else "Done.", tool_calls=calls, usage=usage))
+        if calls:
+            store.append("c", cc.tool_result(f"c{number}", calls[0].name, "Done."))
+    assert compiled.state.epoch == 1
+    return store
+
+
+@pytest.mark.parametrize("model", ["anthropic:claude-opus-5-5", "openai:gpt-5.6-sol"])
+def test_tools_that_came_in_messages_are_tools(model: str) -> None:
+    """A tool that is appended costs in each request as one that is declared: as a tool, not as history."""
+    store = work_with_appended_tools(model)
+    view = load_conversation_view(store, "c")
+    (found,) = unused_tools(view)
+    assert "1 of 4 tools were never called" in found.title
+    assert "(draw)" in found.title
+    assert found.tokens > 2_000
+    (evidence,) = found.evidence
+    assert evidence.after.startswith("draw: ")
+    assert evidence.path.startswith(("messages[", "input["))
+    costs = cc.analysis.conversation_costs(store, "c")
+    lines = {each.label: each for each in costs.lines}
+    assert lines["tool definition: draw"].tokens > lines["tool definition: mail"].tokens > 2_000
+    assert lines["history"].tokens < 2_000
+    assert sum([each.cost or 0.0 for each in costs.lines]) == pytest.approx(costs.cost)
+    assert found.cost == pytest.approx(lines["tool definition: draw"].cost, rel=0.02)
+    channel = view.requests[0].channel
+    for number in (3, 11):
+        composition = compute_composition(load_single_request(store, channel, number))
+        assert sum([each.tokens for each in composition.nodes]) == composition.tokens
+        (tools,) = [each for each in composition.nodes if each.kind == "tool"]
+        assert isinstance(tools.children, tuple)
+        assert {each.name for each in tools.children} >= {"read", "draw", "mail"}
+    last = compute_run_composition(view).requests[-1]
+    assert last.tokens[INPUT_KINDS.index("tool")] == pytest.approx(tools.tokens, abs=3)
+    assert last.tokens[INPUT_KINDS.index("overhead")] == 0
+
+
+def test_a_tool_that_has_just_come_in_a_message_is_not_unused() -> None:
+    """A model that was given a tool may call it in one of the next requests."""
+    assert (
+        list(unused_tools(load_conversation_view(work_with_appended_tools("openai:gpt-5.6-sol", after=2), "c"))) == []
+    )
+
+
+def test_a_deferred_tool_costs_nothing_until_it_is_found() -> None:
+    """Its definition is in the request, and no model reads it."""
+    run = ObservedRun(tools=[define_tool("read"), {**define_tool("draw", 3_000), "defer_loading": True}])
+    run.ask("Look.")
+    for number in range(5):
+        run.call("read", f"line {number}", path=f"{number}.txt")
+    assert find(run, unused_tools) == []
+    lines = {each.label for each in cc.analysis.conversation_costs(run.store, "run").lines}
+    assert "tool definition: read" in lines
+    assert "tool definition: draw" not in lines
 
 
 def test_causes_and_codes_are_registered() -> None:

@@ -263,7 +263,7 @@ class MissCase:
             if index < max(ends):
                 return part
         views = [view for view in (comparison.before, self.now) if index < view.count]
-        if any(b'"additional_tools"' in each.at(index).element.raw[:200] for each in views):
+        if any(each.at(index).element.type == "tool" for each in views):
             return "tools"
         return "system" if views and all(is_system_element(each, index) for each in views) else "messages"
 

@@ -27,6 +27,7 @@ from contextc.analysis.element_costs import (
     RequestPrices,
     call_name,
     has_media,
+    is_appended_tool,
     tool_name,
 )
 from contextc.analysis.request_elements import ROLES, Element, RequestView, Section, align_items
@@ -57,10 +58,13 @@ KIND_LABELS: dict[str, str] = {
 
 
 class Cause(NamedTuple):
-    """The purpose that tokens are spent for. `name` is the name of a tool."""
+    """The purpose that tokens are spent for. `name` is the name of a tool, which a message defined if it
+    `is_appended`.
+    """
 
     kind: CostKind
     name: str = ""
+    is_appended: bool = False
 
 
 class CostLine(Struct, frozen=True, kw_only=True):
@@ -199,7 +203,7 @@ def _request_costs(splitter: "CauseSplitter", request: RequestView, prices: Requ
     lines: list[CostLine] = []
     for cause, tokens in whole.items():
         low, high = read.get(cause, 0.0), written.get(cause, 0.0)
-        factor = prices.head_factor if cause.kind in HEAD_KINDS else prices.row_factor
+        factor = prices.head_factor if cause.kind in HEAD_KINDS and not cause.is_appended else prices.row_factor
         lines.append(
             _cost_line(cause, PricedTokens(low * factor, (high - low) * factor, (tokens - high) * factor), prices)
         )
@@ -336,6 +340,8 @@ class CauseSplitter:
             return Cause("tool", tool_name(element))
         if element.kind == "system":
             return Cause("system")
+        if is_appended_tool(element):
+            return Cause("tool", tool_name(element), is_appended=True)
         if has_media(element):
             return Cause("media")
         if element.type == "tool_result":
@@ -356,7 +362,7 @@ def _add_sums(sums: dict[Cause, float], more: dict[Cause, float]) -> None:
 
 InputKind: TypeAlias = Literal["tool", "system", "result", "history", "reasoning", "media", "overhead"]
 INPUT_KINDS: tuple[InputKind, ...] = ("system", "tool", "result", "history", "reasoning", "media", "overhead")
-MESSAGE_KINDS: tuple[InputKind, ...] = ("result", "history", "reasoning", "media")
+MESSAGE_KINDS: tuple[InputKind, ...] = ("tool", "result", "history", "reasoning", "media")
 MAX_CHILDREN = 50
 """The largest parts of a node that are listed. Smaller ones are one part together."""
 LABEL_LENGTH = 100
@@ -431,6 +437,8 @@ class _Part(NamedTuple):
     line: int | None = None
     tokens: int = 0
     charged: PricedTokens = PricedTokens()
+    is_message: bool = False
+    """True if it is part of the messages, and not of the system prompt or the tools before them."""
 
 
 # ── all requests ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -508,7 +516,9 @@ class _KindCounter:
 def add_head_tokens(request: RequestView, messages: Mapping[InputKind, int]) -> dict[InputKind, int]:
     """Return the tokens of the budget by kind: those of messages, with system prompt, tools, and what was added."""
     budget = request.record.corrected_budget
-    found: dict[InputKind, int] = {"system": budget.system, "tool": budget.tools, **messages}
+    found: dict[InputKind, int] = {
+        "system": budget.system, **messages, "tool": budget.tools + messages.get("tool", 0),
+    }  # fmt: skip
     return {**found, "overhead": budget.input - sum(found.values())}
 
 
@@ -524,7 +534,7 @@ def compute_composition(loaded: SingleRequest) -> RequestComposition:
     for part in _list_parts(loaded, run, splitter):
         parts.setdefault(part.kind, []).append(part)
     messages: dict[InputKind, int] = {
-        kind: sum([each.tokens for each in parts[kind]]) for kind in MESSAGE_KINDS if kind in parts
+        kind: sum([each.tokens for each in parts[kind] if each.is_message]) for kind in MESSAGE_KINDS if kind in parts
     }
     kinds = add_head_tokens(request, messages)
     if "system" in parts:
@@ -635,7 +645,7 @@ def _list_parts(loaded: SingleRequest, run: ChannelRun, splitter: CauseSplitter)
     for section, lines in zip(request.rows.sections, loaded.lines, strict=True):
         for part in _section_parts(section, start + at, match_elements_to_lines(section, lines), run, splitter):
             if part.counted:
-                yield part._replace(tokens=request.tokens_in_budget(at, int(part.counted)))
+                yield part._replace(tokens=request.tokens_in_budget(at, int(part.counted)), is_message=True)
                 at += int(part.counted)
 
 
@@ -668,7 +678,7 @@ def _section_parts(
     section: Section, start: int, lines: Sequence[int | None], run: ChannelRun, splitter: CauseSplitter
 ) -> Iterator[_Part]:
     for element, tokens, line in zip(section.elements, section.tokens, lines, strict=True):
-        kind, name = splitter.cause_of(element)
+        kind, name, _ = splitter.cause_of(element)
         path, tool = (name,) if kind in ("tool", "result") else (), name
         if kind == "history":
             path, tool = _history_path(element)

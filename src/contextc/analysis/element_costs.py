@@ -263,6 +263,11 @@ def _choose(section: Section, least: int, accepts: Callable[[Element], bool]) ->
     return found
 
 
+def is_appended_tool(element: Element) -> bool:
+    """Return True for the definition of a tool among the messages."""
+    return element.type == "tool" and element.kind != "tool"
+
+
 def tool_name(element: Element) -> str:
     """Return the name of a defined tool; for a tool of the provider its type, "" if it has neither."""
     if element.name:

@@ -20,7 +20,7 @@ from contextc.compiler.draft import Budget, distribute
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import MARK_BLOCK, MARK_FIELDS, MARK_NAMES, without_marks
 from contextc.compiler.step import MESSAGES_PLACEHOLDER
-from contextc.inspection.line_details import PART_SIZE
+from contextc.inspection.line_details import PART_SIZE, weigh_definition
 from contextc.inspection.request_timeline import SentRequest
 from contextc.messages import Usage
 from contextc.models import Model, Price
@@ -51,6 +51,8 @@ MEDIA_TYPES = (
     *("inline_data", "file_data", "video", "audio", "media"),
 )
 REASONING_TYPES = ("thinking", "redacted_thinking", "reasoning", "reasoningContent", "thought")
+ADDED_TOOLS = "additional_tools"
+"""The type of an item that defines tools in the middle of a conversation."""
 CALL_TYPES = ("tool_use", "toolUse", "functionCall", "function_call", "custom_tool_call", "server_tool_use", "function")
 RESULT_TYPES = ("tool_result", "toolResult", "functionResponse", "function_response")
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
@@ -227,6 +229,8 @@ def classify(type: str, fields: JSONObject) -> BlockType:
     """Return the type of a block in any format. `type` is its own type, or the name of its first field."""
     if fields.get("thought") is True or type in REASONING_TYPES:
         return "reasoning"
+    if type == "tool_addition" and _added_definition(fields):
+        return "tool"
     if type in ("text", "input_text", "output_text", "summary_text", "message", ""):
         return "text"
     names = (type, *fields) if fields else (type,)
@@ -273,13 +277,19 @@ def _key(kind: ElementKind, type: BlockType, role: str, call: str, value: JSON) 
 
 
 def weigh(element: Element) -> int:
-    """Return the weight by which the tokens of a section are distributed: bytes, but less for media."""
+    """Return the weight by which the tokens of a section are distributed: bytes, but less for media, and nothing for
+    tools whose loading is deferred.
+    """
+    if element.kind == "tool":
+        return weigh_definition(element.raw)
     size = len(element.raw) + PART_SIZE
     return min(size, MEDIA_WEIGHT) if element.type == "media" else size
 
 
 def _tool_of(fields: JSONObject) -> tuple[str, str]:
     """Return the name of the tool in a definition, a call or a result, and the id of the call."""
+    if definition := _added_definition(fields):
+        return _string(definition.get("name")), ""
     for name in ("function", "toolSpec", "toolUse", "toolResult", "functionCall", "functionResponse"):
         inner = as_object(fields.get(name))
         if inner:
@@ -287,6 +297,11 @@ def _tool_of(fields: JSONObject) -> tuple[str, str]:
             return _string(inner.get("name")), _string(id)
     id = fields.get("tool_use_id") or fields.get("call_id") or fields.get("id")
     return _string(fields.get("name")), _string(id)
+
+
+def _added_definition(fields: JSONObject) -> JSONObject:
+    """Return the definition of a tool in a block that adds it in the middle of a conversation; empty otherwise."""
+    return as_object(as_object(fields.get("tool")).get("definition"))
 
 
 def _find_ttl(value: JSON) -> str | None:
@@ -552,7 +567,8 @@ class ElementParser:
         facts = {name: decode(fields[name]) for name in IDENTITY_FIELDS if name in fields}
         role, item_type = str(facts.get("role") or ""), str(facts.get("type") or "")
         content = next((name for name in CONTENT_FIELDS if name in fields), "")
-        if not role and not (item_type == "message" and content):  # an item of the Responses API
+        is_addition = item_type == ADDED_TOOLS
+        if not (role or is_addition or (item_type == "message" and content)):  # an item of the Responses API
             yield _Block(self._element(kind, classify(item_type, {}), _role_of(item_type), raw, ""), len(raw))
             return
         call = str(facts.get("tool_call_id") or "")
@@ -581,6 +597,11 @@ class ElementParser:
                     ttl = _ttl_after(blocks, index)
                     element = self._element(kind, type, role, block, f".{name}[{index}]", call=call, ttl=ttl)
                     yield _Block(element, inside)
+            elif is_addition and name == "tools":
+                inside = at
+                for index, each in enumerate(_split_list(data)):
+                    inside = raw.find(each, inside) + len(each)
+                    yield _Block(self._element(kind, "tool", role, each, f".{name}[{index}]"), inside)
             elif name == "tool_calls" and data[:1] == b"[":
                 inside = at
                 for index, each in enumerate(_split_list(data)):

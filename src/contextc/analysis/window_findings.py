@@ -12,9 +12,18 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from contextc.analysis.conversation_loader import StoredConversation
-from contextc.analysis.element_costs import ChannelRun, Occurrence, ToolUse, call_name, has_media, tool_name, tool_names
+from contextc.analysis.element_costs import (
+    ChannelRun,
+    Occurrence,
+    ToolUse,
+    call_name,
+    has_media,
+    is_appended_tool,
+    tool_name,
+    tool_names,
+)
 from contextc.analysis.finding import Finding, FindingCode, cite, conversation_finding, shorten
-from contextc.analysis.request_elements import Element, RequestView, Section
+from contextc.analysis.request_elements import Element, RequestView, Section, weigh
 from contextc.compiler.compaction import load_compactions
 from contextc.compiler.facts_in_texts import MIN_SCORE, describe_kept_facts
 from contextc.models.billing import Surcharge, find_surcharge
@@ -75,7 +84,8 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
     and what their definitions cost in all requests at the prices that were paid: cache read, cache write, or input.
 
     Recognised: a channel with at least 4 answered requests; tools that are in its last request and were called in none;
-    at least 1,000 tokens in all. Tools whose loading is deferred are not counted.
+    at least 1,000 tokens in all. Tools whose loading is deferred are not counted. Tools that were added in a message
+    are, after 4 further requests.
     """
     for run in view.runs:
         unused = find_unused_tools(view, run)
@@ -85,9 +95,10 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
         answered = [each for each in run.requests if each.usage is not None]
         last = answered[-1]
         names = {name for _, name in unused}
-        sent = {id(each.tools): each.tools for each in answered}
-        counts = {key: len(names & {tool_name(tool) for tool in tools.elements}) for key, tools in sent.items()}
-        offered = [count for each in answered if (count := counts[id(each.tools)])]
+        added = list(run.occurrences(1, is_appended_tool))
+        appended = [each for each in added if tool_name(each.element) in names]
+        offered = [count for count in _count_offered(run, names, appended) if count]
+        total = len(last.tools.elements) + len([each for each in added if _is_in_last(run, each)])
         most = "up to " if min(offered) < len(names) else ""
         count = f"{len(offered):,} requests" if len(offered) > 1 else "1 request"
         where = f"{tokens:,} tokens{_in_request(last)}, sent in {most}{count}"
@@ -96,8 +107,10 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
             view.name,
             [cite(last, placed.path, after=f"{name}: {placed.tokens:,} tokens") for placed, name in unused],
             tokens=tokens,
-            cost=run.known(_cost_of_tools(run, names)),
-            title=shorten(f"{len(unused)} of {len(last.tools.elements)} tools were never called: {where} ({listed})"),
+            cost=run.known(
+                _cost_of_tools(run, names) + sum([run.cost(each, each.first, each.last) for each in appended])
+            ),
+            title=shorten(f"{len(unused)} of {total} tools were never called: {where} ({listed})"),
             confidence=0.8 if len(offered) >= SURE_REQUESTS else 0.6,
         )
 
@@ -115,19 +128,47 @@ def count_tokens(request: RequestView, found: Occurrence) -> int:
 
 
 def find_unused_tools(view: StoredConversation, run: ChannelRun) -> list[tuple["PlacedTool", str]]:
-    """Return the tools of the last request that were never called, the largest first; none for a short run."""
+    """Return the tools of the last request that were never called, the largest first; none for a short run. A tool that
+    was added in a message counts after some requests.
+    """
     answered = [each for each in run.requests if each.usage is not None]
     if len(answered) < MIN_REQUESTS:
         return []
     called, last = _called_tools(view, run), answered[-1]
-    unused = [
-        (PlacedTool(element, element.suffix, tokens), name)
+    sent = [
+        PlacedTool(element, element.suffix, tokens)
         for element, tokens in zip(last.tools.elements, last.tool_tokens, strict=True)
-        if (name := tool_name(element))
-        and not any([_is_called(each, called) for each in tool_names(element)])
-        and b'"defer_loading":true' not in element.raw.replace(b" ", b"")
+        if weigh(element)  # its loading is not deferred
+    ]
+    sent += [
+        PlacedTool(each.element, run.path(each), count_tokens(last, each))
+        for each in run.occurrences(1, is_appended_tool)
+        if _is_in_last(run, each) and each.last - each.first >= MIN_REQUESTS
+    ]
+    unused = [
+        (placed, name)
+        for placed in sent
+        if (name := tool_name(placed.element))
+        and not any([_is_called(each, called) for each in tool_names(placed.element)])
     ]
     return sorted(unused, key=lambda each: -each[0].tokens)
+
+
+def _is_in_last(run: ChannelRun, found: Occurrence) -> bool:
+    """Return True if an element is in the last answered request."""
+    last = max([index for index, each in enumerate(run.requests) if each.usage is not None])
+    return found.first <= last <= found.last
+
+
+def _count_offered(run: ChannelRun, names: set[str], appended: Sequence[Occurrence]) -> Iterator[int]:
+    """Return the number of some tools that each answered request has. `appended` are those among the messages."""
+    known: dict[int, set[str]] = {}
+    for index, request in enumerate(run.requests):
+        if request.usage is None:
+            continue
+        if (found := known.get(id(request.tools))) is None:
+            found = known[id(request.tools)] = names & {tool_name(tool) for tool in request.tools.elements}
+        yield len(found | {tool_name(each.element) for each in appended if each.first <= index <= each.last})
 
 
 class PlacedTool(NamedTuple):

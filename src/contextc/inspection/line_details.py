@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, TypeAlias, cast
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, decode, encode
+from contextc._json import JSON, JSONObject, as_object, decode, encode
 from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord
@@ -21,6 +21,7 @@ from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, Tool
 from contextc.models import Model, Price
 from contextc.models.billing import apply_price, average_write_price
 from contextc.models.model_info import MILLION
+from contextc.models.tokens import iter_loaded_tools
 from contextc.store.transaction_engine import Transaction
 from contextc.tools.definitions import AnyTool, Tool, get_tool_name
 
@@ -194,7 +195,7 @@ class HeadPart(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of the part, to distribute tokens by. Compositions distribute them in the same way."""
-        return len(self.text) if self.definition is None else len(encode(_unwrap(self.definition))) + PART_SIZE
+        return len(self.text) if self.definition is None else weigh_definition(encode(_unwrap(self.definition)))
 
     @property
     def content(self) -> tuple[object, ...]:
@@ -205,6 +206,14 @@ class HeadPart(NamedTuple):
     def searched(self) -> str:
         """The text with the whole definition, for a search."""
         return self.text if self.definition is None else f"{self.text}\n{encode(self.definition).decode()}"
+
+
+def weigh_definition(raw: bytes) -> int:
+    """Return the bytes of a tool definition that a model reads: nothing of a tool whose loading is deferred."""
+    if b'"defer_loading"' not in raw:
+        return len(raw) + PART_SIZE
+    loaded = [len(encode(each)) for each in iter_loaded_tools([as_object(decode(raw))])]
+    return sum(loaded) + PART_SIZE if loaded else 0
 
 
 def _unwrap(definition: JSONObject) -> JSON:

@@ -835,7 +835,7 @@ class TokenCounter:
         figures = self._profile
         if not tools:
             return 0
-        found, others = split_functions(list(_loaded_tools(tools)))
+        found, others = split_functions(list(iter_loaded_tools(tools)))
         tokens = figures.tools + sum([self._server_tool(each) for each in others])
         with_parameters = sum([bool(get_properties(each.parameters)) for each in found])
         tokens += figures.tool * len(found) + figures.tool_with_parameters * with_parameters
@@ -905,14 +905,14 @@ def _is_link(media: Media) -> bool:
     return media.data is None and media.blob is None
 
 
-def _loaded_tools(tools: Iterable[JSONObject]) -> Iterator[JSONObject]:
+def iter_loaded_tools(tools: Iterable[JSONObject]) -> Iterator[JSONObject]:
     """Yield the tools that are not deferred, also those of a namespace."""
     for tool in tools:
         if any(_look_up(tool, (*place, "defer_loading")) is True for place in ((), ("function",), ("default_config",))):
             continue
         inside = tool.get("tools")
         if tool.get("type") == "namespace" and isinstance(inside, list):
-            yield from _loaded_tools(
+            yield from iter_loaded_tools(
                 cast(JSONObject, each) for each in cast(list[JSON], inside) if isinstance(each, dict)
             )
         else:
