@@ -129,6 +129,7 @@ stress: setup programs
 
 rules: setup
 	$(BIN)/python -c "from contextc.formats.rules_docs import render_rules; print(render_rules(), end='')" > docs/rules.md
+	$(BIN)/python -c "from contextc.providers.feature_table import render_features; print(render_features(), end='')" > docs/reference/features.md
 	$(BIN)/python -c "from contextc.analysis.findings_docs import render_findings; print(render_findings(), end='')" > docs/findings.md
 
 lock: setup

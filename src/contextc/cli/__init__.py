@@ -37,6 +37,7 @@ COMMANDS = {
     "fix": "lint:fix_files",
     "convert": "lint:convert_files",
     "rule": "rule",
+    "models": "models",
     "doctor": "doctor",
     "backup": "store_commands:back_up",
     "restore": "store_commands:restore_store",

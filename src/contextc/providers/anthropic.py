@@ -2,8 +2,10 @@
 
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import quote
 
 from contextc._installed_packages import importing
+from contextc._json import JSONObject
 from contextc.errors import ProviderFailed
 from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import ErrorTable
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from anthropic import AsyncAnthropic
 
 PATH = "/v1/messages"
+MODELS_PATH = "/v1/models"
 KEY_VARIABLES = "ANTHROPIC_API_KEY"
 TABLE = ErrorTable(
     codes={
@@ -51,6 +54,9 @@ class AnthropicEndpoint(HTTPEndpoint):
 
     async def _post(self, call: ProviderCall) -> HTTPResponse:
         return await self._sent(self._opened(), PATH, call, self._stream_class)
+
+    async def _get_model(self, call: ProviderCall) -> JSONObject:
+        return await self._got(self._opened(), f"{MODELS_PATH}/{quote(self.provider.model_id, safe='')}", call)
 
     def _opened(self) -> "AsyncAnthropic":
         if self._client is not None:

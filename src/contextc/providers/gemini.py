@@ -11,7 +11,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, cast, get_args
 
 from contextc._installed_packages import importing
-from contextc._json import JSON
+from contextc._json import JSON, JSONObject
 from contextc.errors import ProviderFailed
 from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import CONNECT_SECONDS, READ_SECONDS, ErrorTable
@@ -66,6 +66,10 @@ class GeminiEndpoint(HTTPEndpoint):
         once = {"implicit_retry": False} if "implicit_retry" in signature(sdk._async_request_once).parameters else {}
         found = await sdk._async_request_once(request, stream=True, **once)
         return cast(HTTPResponse, found.response_stream)
+
+    async def _get_model(self, call: ProviderCall) -> JSONObject:
+        found = await self._opened().aio.models.get(model=self.provider.model_id)
+        return found.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def _opened(self) -> "Client":
         if self._client is not None:

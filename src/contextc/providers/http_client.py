@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from msgspec import DecodeError
 
 from contextc._credential_mask import mask_secrets
-from contextc._json import JSON, JSONObject, decode, parse_object
+from contextc._json import JSON, JSONObject, as_object, decode, parse_object
 from contextc._worker_threads import run_in_thread
 from contextc.errors import ContextcError, InvalidSetting, ProviderFailed
 from contextc.formats.streams import is_error
@@ -254,6 +254,22 @@ class HTTPEndpoint(Endpoint):
         finally:
             await answer.aclose()
 
+    async def load_model_facts(self) -> JSONObject:
+        """Return what the vendor's API says about the provider's model."""
+        await self._on_this_loop()
+        call = ProviderCall(provider=self.provider, body=b"")
+        try:
+            if not self._is_open:
+                await self._load()
+            return await self._get_model(call)
+        except ContextcError:
+            raise
+        except Exception as error:
+            self._fail(error, call)
+
+    async def _get_model(self, call: ProviderCall) -> JSONObject:
+        raise InvalidSetting(f"provider {self.provider.name!r} has no API that describes its models")
+
     async def _on_this_loop(self) -> None:
         """Drop the SDK's client if the event loop has changed, because it belongs to one loop."""
         if self._loop is not (loop := asyncio.get_running_loop()):
@@ -307,6 +323,10 @@ class HTTPEndpoint(Endpoint):
             path, **body, cast_to=object, options=self._options(call), stream=True, stream_cls=stream_class
         )
         return cast(HTTPResponse, found.response)
+
+    async def _got(self, client: Any, path: str, call: ProviderCall) -> JSONObject:
+        """Get an object through one of these SDKs."""
+        return as_object(await client.get(path, cast_to=object, options=self._options(call)))
 
     def _options(self, call: ProviderCall) -> Any:  # a private class of each SDK
         """Return headers and timeout of one call, in the form of these SDKs."""

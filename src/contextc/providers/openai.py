@@ -12,11 +12,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, cast
+from urllib.parse import quote
 
 import msgspec
 
 from contextc._installed_packages import importing
-from contextc._json import JSON, encode
+from contextc._json import JSON, JSONObject, encode
 from contextc.errors import InvalidSetting, ProviderFailed
 from contextc.providers.client import ProviderCall
 from contextc.providers.error_mapping import ErrorTable
@@ -105,6 +106,9 @@ class OpenAIEndpoint(HTTPEndpoint):
         made = await client.post("/conversations", cast_to=Conversation, body={}, options=self._options(call))
         name = encode({CONVERSATION: made.id})
         return msgspec.structs.replace(call, body=name[:-1] + b"," + call.body.lstrip()[1:])
+
+    async def _get_model(self, call: ProviderCall) -> JSONObject:
+        return await self._got(self._opened(), f"/models/{quote(self.provider.model_id)}", call)
 
     def _opened(self) -> "AsyncOpenAI":
         if self._client is not None:

@@ -1,0 +1,123 @@
+"""`contextc models`: show what a model can do, and what contextc uses of it."""
+
+import asyncio
+from typing import Annotated
+
+import typer
+from msgspec import Struct
+from rich.table import Table
+
+from contextc.cli.console import JSONOption, escape_markup, out, print_json
+from contextc.models.billing import PRICE_NAMES
+from contextc.providers.feature_table import STATE_TEXTS, ModelFeature, list_features
+from contextc.providers.models_api import VendorFacts, ask_vendor
+from contextc.providers.registry import Provider, provider
+
+LIFETIMES = "cache_lifetimes"
+
+
+class ModelReport(Struct, frozen=True, kw_only=True):
+    """A model at a provider. Prices are in dollars per million tokens. `vendor` is what its API says, if asked."""
+
+    name: str
+    format: str
+    window: int
+    output: int
+    prices: dict[str, float]
+    cache_lifetimes: list[str]
+    efforts: list[str]
+    media: list[str]
+    betas: list[str]
+    features: list[ModelFeature]
+    vendor: VendorFacts | None = None
+
+
+def run(
+    name: Annotated[str, typer.Argument(help='Provider and model, as in "anthropic:claude-opus-5-5".')],
+    ask: Annotated[
+        bool, typer.Option("--ask", help="Also ask the vendor's API, with your key, and show the differences.")
+    ] = False,
+    json: JSONOption = False,
+) -> None:
+    """Show what a model can do: window, prices, features, and which of them contextc uses by itself."""
+    found = provider(name)
+    report = describe(found, asyncio.run(ask_vendor(found)) if ask else None)
+    if json:
+        print_json(report)
+    else:
+        _print(report)
+
+
+def describe(found: Provider, vendor: VendorFacts | None = None) -> ModelReport:
+    features, model = list_features(found), found.model
+    prices = {name: getattr(model.price, name) for name in PRICE_NAMES} if model.price is not None else {}
+    return ModelReport(
+        name=found.title,
+        format=found.format,
+        window=model.window,
+        output=model.output,
+        prices={name: price for name, price in prices.items() if price is not None},
+        cache_lifetimes=[value for each in features if each.name == LIFETIMES for value in each.values],
+        efforts=[*model.efforts],
+        media=[*model.media],
+        betas=[*found.betas],
+        features=features,
+        vendor=vendor,
+    )
+
+
+def _print(report: ModelReport) -> None:
+    prices = ", ".join([f"{name.replace('_', ' ')} ${price:g}" for name, price in report.prices.items()])
+    facts = {
+        "format": report.format,
+        "window": f"{report.window:,} tokens",
+        "output": f"{report.output:,} tokens",
+        "prices": prices and f"{prices} per million tokens",
+        "cache lifetimes": ", ".join(report.cache_lifetimes),
+        "efforts": ", ".join(report.efforts),
+        "media": ", ".join(report.media),
+        "beta flags": ", ".join(report.betas),
+    }
+    out.print(f"[bold]{escape_markup(report.name)}[/]")
+    for fact, value in facts.items():
+        if value:
+            out.print(f"{fact}: {escape_markup(value)}", soft_wrap=True)
+    table = Table("feature", "state", "you pass", "known from", box=None, header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    for each in report.features:
+        if each.has:
+            table.add_row(*map(escape_markup, (each.title, each.state, _option(each), each.confirmed)))
+    out.print()
+    out.print(table)
+    states = dict.fromkeys([each.state for each in report.features if each.has])
+    out.print("\n" + ". ".join([f"{state}: {STATE_TEXTS[state]}" for state in states]) + ".", soft_wrap=True)
+    if missing := [each.title for each in report.features if not each.has]:
+        out.print(f"\nnot known for this model: {escape_markup('; '.join(missing))}", soft_wrap=True)
+    if report.vendor is not None:
+        _print_vendor(report.vendor)
+
+
+def _option(feature: ModelFeature) -> str:
+    if feature.option:
+        return feature.option
+    return f'betas=["{feature.missing_flags[0]}"]' if feature.missing_flags else ""
+
+
+def _print_vendor(vendor: VendorFacts) -> None:
+    out.print(f"\nThe vendor's API states: {escape_markup(', '.join(vendor.facts) or 'no facts')}", soft_wrap=True)
+    for name, value in vendor.lifecycle.items():
+        out.print(f"{name.replace('_', ' ')}: {escape_markup(value)}")
+    if not vendor.differences:
+        out.print("[green]no differences[/]")
+        return
+    table = Table("fact", "contextc", "vendor", box=None, header_style="bold")
+    for each in vendor.differences:
+        table.add_row(each.fact, escape_markup(_text(each.ours)), escape_markup(_text(each.vendors)))
+    out.print(table)
+
+
+def _text(value: int | bool | list[str]) -> str:
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else f"{value:,}"
