@@ -3,7 +3,7 @@
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.formats.base import split_segments
-from contextc.messages import pair_tool_calls
+from contextc.messages import ProviderBlock, pair_tool_calls
 from tests.formats.traffic import Exchange, accepted, events, normal
 
 PLAIN = cc.AnthropicFormatter()
@@ -65,3 +65,22 @@ def decode_recorded(exchange: Exchange) -> cc.Message:
         replayed = BETWEEN.encode([message]).messages
         assert normal([block for each in replayed for block in each["content"]]) == normal(sent), exchange.case
     return message
+
+
+def test_a_streamed_compaction_is_read_whole() -> None:
+    """The block begins empty, and one delta has all of it. Without its text, the vendor ignores the block."""
+    delta: JSONObject = {"type": "compaction_delta", "content": "Ann has a boat.", "encrypted_content": None}
+    streamed: list[JSONObject] = [
+        {"type": "message_start", "message": {"id": "msg_1", "model": "claude-opus-5-5", "content": []}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "compaction", "content": None}},
+        {"type": "content_block_delta", "index": 0, "delta": delta},
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+        {"type": "message_stop"},
+    ]
+    formatter = cc.formatter("anthropic")
+    reader = formatter.create_reader()
+    assert [delta for event in streamed for delta in reader.read(event)] == []
+    (part,) = reader.message().parts
+    assert isinstance(part, ProviderBlock)
+    assert part.data == {"type": "compaction", "content": "Ann has a boat."}

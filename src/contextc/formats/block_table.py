@@ -209,7 +209,8 @@ class BlockDelta(NamedTuple):
 
     field: str
     target: str
-    how: Literal["extend", "replace", "append"] = "extend"
+    how: Literal["extend", "replace", "append", "merge"] = "extend"
+    """`merge` takes all fields of the delta."""
     part: type[Text | Reasoning | ToolCall] | None = None
     attribute: str = "text"
 
@@ -224,5 +225,7 @@ def apply_delta(block: JSONObject, delta: JSONObject, deltas: Mapping[str, Block
         append_text(block, row.target, delta[row.field])
     elif row.how == "append":
         block[row.target] = [*(block.get(row.target) or []), delta[row.field]]
+    elif row.how == "merge":
+        block |= {name: value for name, value in delta.items() if name != "type" and value is not None}
     else:
         block[row.target] = delta[row.field]

@@ -27,6 +27,7 @@ DELTAS = {
     "signature_delta": BlockDelta("signature", "signature", "replace", part=Reasoning, attribute="signature"),
     "input_json_delta": BlockDelta("partial_json", "input_text", part=ToolCall),
     "citations_delta": BlockDelta("citation", "citations", "append"),
+    "compaction_delta": BlockDelta("", "", "merge"),
 }
 
 
