@@ -32,7 +32,7 @@ def reply(model: str, text: str, *, compacts: bool = False, calls: bool = False,
     number = next(NUMBERS)
     if model == OPUS:
         thought = {"type": "thinking", "thinking": "Well.", "signature": "c2lnbmVk"}
-        block = {"type": "compaction", "content": SUMMARY, "signature": "c2VhbA=="}
+        block = {"type": "compaction", "content": SUMMARY}
         call = {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"at": "sails"}}
         said = {"type": "text", "text": text}
         content = [*[block] * compacts, *[thought] * thinks, said, *[call] * calls]

@@ -17,15 +17,16 @@ from typing import cast
 
 from msgspec.structs import replace
 
+from contextc._json import as_object
 from contextc.compiler.draft import (
     Draft,
     DraftEntry,
     LeftOutMessage,
     apply_reasoning_policy,
-    has_compaction,
     has_signed_reasoning,
     list_media,
     needs_no_escaping,
+    read_compaction,
     render_item,
     select_results,
     write_text_files,
@@ -34,6 +35,7 @@ from contextc.formats.message_preparation import bytes_of, describe_media, descr
 from contextc.messages import (
     Media,
     Message,
+    ProviderBlock,
     Reasoning,
     Text,
     ToolCall,
@@ -43,7 +45,7 @@ from contextc.messages import (
     read_text_file,
 )
 from contextc.models.model_info import find_entry
-from contextc.store.ledger_schema import Item
+from contextc.store.ledger_schema import Item, LeftOutReason
 from contextc.store.message_log import SEQ_MASK
 
 UNNAMED_AUTHOR = ""
@@ -210,6 +212,9 @@ class _View:
             if where not in self.draft.revealed:  # the reason was recorded when it arrived
                 self.left.append(LeftOutMessage(where, hidden.why))
             return
+        if self._is_foreign_compaction(message):
+            self.left.append(LeftOutMessage(where, LeftOutReason.FOREIGN_COMPACTION))
+            return
         own = self.viewer.is_own(message)
         if message.as_role is not None:
             role = message.as_role
@@ -237,9 +242,20 @@ class _View:
             texts=len(others) < len(media),
             signed=signed and not foreign,
             bare=foreign,
-            compacts=role == "assistant" and has_compaction(message, self.formatter),
+            compacts=read_compaction(message, self.formatter) if role == "assistant" else "",
         )
         self.add(apply_reasoning_policy(item, message, self.draft.options.reasoning_policy), message)
+
+    def _is_foreign_compaction(self, message: Message) -> bool:
+        """Return True if a reply has nothing but a compaction by another provider, whose messages are all sent."""
+        return bool(message.parts) and all(
+            [
+                isinstance(part, ProviderBlock)
+                and part.provider != self.provider
+                and as_object(part.data).get("type") == "compaction"
+                for part in message.parts
+            ]
+        )
 
     def _is_as_said(self, message: Message) -> bool:
         """Return True if a message can be sent as it is: the agent's own text, calls and results, or those of the only

@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast, get_args, get_type_hints
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from contextc._credential_mask import get_logger, mask_secrets
 from contextc._json import JSONObject, decode, encode, encode_canonical, fix_surrogates, is_valid_text
@@ -25,8 +25,10 @@ from contextc.compiler.compaction import (
     StoredCompaction,
     Summarizer,
     WithCompaction,
+    check_instructions,
     check_summarizer,
     complete_compaction,
+    list_items,
     load_compaction_context,
     load_compactions,
     preview_compaction,
@@ -812,6 +814,7 @@ class MessageCompiler:
         "__weakref__",
         "_arguments",
         "_cache",
+        "_compacts",
         "_heads",
         "_heads_stored",
         "_native",
@@ -832,6 +835,7 @@ class MessageCompiler:
         self._uses_cache_key = uses_key(self.options.cache, self.provider)
         if self.provider.keeps_static and self.options.placement == "head":
             self.options = replace(self.options, placement="tail")  # a session keeps its first head
+        self._compacts = False
         self._native = plan_native_context(self.provider, self.options.native)
         known = self.provider.model
         self.counter: TokenCounter = get_counter(
@@ -956,6 +960,7 @@ class MessageCompiler:
             head_cache=self._heads,
             retry=retry,
             headroom=headroom,
+            compacts=self._compacts,
             for_summary=self.loader.skip_summarized,
             native=native,
             dry_run=dry_run,
@@ -973,6 +978,32 @@ class MessageCompiler:
         if not self._uses_cache_key or snapshot.cached.is_observed:
             return ""
         return snapshot.state.cache_key or make_cache_key(channel)
+
+    def compile_compaction(
+        self, conversation: str, *, summary_instructions: str = "", **asked: Unpack[AgentArguments]
+    ) -> Compiled | None:
+        """Compile a request with which the provider compacts the conversation itself. Send it, and commit its reply.
+
+        The next request begins with the block in the reply. `summary_instructions` replace those of the provider; the
+        other arguments are those of `compile`. Returns None if there is nothing to compact, or if input or calls wait
+        for an answer.
+        """
+        check_instructions(summary_instructions)
+        given = asked.get("settings")
+        own = given if isinstance(given, dict) else {}
+        found = self.provider.formatter.compaction_settings(own, summary_instructions)
+        if found is None or not all([self.provider.offers(feature) for feature in found.features]):
+            raise InvalidSetting(
+                f"compaction: {self.provider.name} does not compact a conversation on request", fix="Use compact()."
+            )
+        wanted: AgentArguments = {**asked, "settings": found.settings if given is None or own is given else given}
+        asker = type(self)(self.store, self.provider, **asdict(replace(self.options, native=None)))
+        asker._compacts, asker._native = True, found._replace(settings={})
+        compiled = asker.compile(conversation, retry=True, **wanted)
+        items = [item for item in list_items(compiled.draft) if item.kind == "message"]
+        if not (items and compiled.state.answered) or items[-1].role != "assistant" or items[-1].compacts:
+            return None
+        return compiled
 
     def prompt_context(
         self,

@@ -559,14 +559,14 @@ def has_signed_reasoning(message: Message, provider: str) -> bool:
     return False
 
 
-def has_compaction(message: Message, formatter: Formatter) -> bool:
-    """Return True if a reply has a compaction of this format's provider."""
-    return any(
-        [
-            type(part) is ProviderBlock and part.provider == formatter.provider and formatter.is_compaction(part.data)
-            for part in message.parts
-        ]
-    )
+def read_compaction(message: Message, formatter: Formatter) -> str:
+    """Return the feature that the compaction in a reply needs, by this format's provider; "" if there is none."""
+    found = [
+        formatter.read_compaction(part.data)
+        for part in message.parts
+        if type(part) is ProviderBlock and part.provider == formatter.provider
+    ]
+    return next((feature for feature in found if feature), "")
 
 
 REPLIES = ("assistant", "model")

@@ -126,7 +126,8 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
         is_ours = counted and budget.measured and not draft.provider.runs_tools
         factor = max(draft.factor, (budget.used - budget.overhead) / counted) if is_ours else draft.factor
         room = _Trimmer(draft, items, factor)
-        items, budget = room.trim(), replace(room.budget, wanted=draft.budget.used)
+        items = room.trim()
+        budget = replace(room.budget, wanted=room.wanted)
         left += tuple(room.left)
         gone = [(DOES_NOT_FIT if slot.pinned else OF_EARLIER_TURNS)(slot.item.fragment) for slot in room.fragments_gone]
         draft = replace(draft, remarks=(*draft.remarks, *dict.fromkeys(gone)))
@@ -279,6 +280,8 @@ class _Trimmer:
         self.overhead = ceil(self.budget.overhead / factor)
         """The provider's overhead in tokens by our count. Trimming does not reduce it."""
         self.total = self.overhead + sum([item.tokens for item in items])
+        self.wanted = draft.budget.used
+        """Tokens of the messages before trimming."""
         self.left: list[LeftOutMessage] = []
         self.from_triggers = {entry.item.place for entry in draft.tail if entry.message.trigger}
         self.fragments_gone: list[_TrimSlot] = []
@@ -337,6 +340,7 @@ class _Trimmer:
                 break
             self._drop(slot, LeftOutReason.PROVIDER_COMPACTED, forced=True)
         self.slots = [slot for slot in self.slots if not slot.gone]
+        self.wanted = int(self.total * self.factor) if self._exceeds_window() else 0
 
     def _drop_fragments_of_earlier_turns(self) -> None:
         """Drop all of them, so that the next cut comes later; with the other strategies, as many as it takes."""

@@ -31,11 +31,11 @@ from contextc.compiler.draft import (
     apply_reasoning_policy,
     assemble_rows,
     distribute,
-    has_compaction,
     has_signed_reasoning,
     hash_chunks,
     list_blob_names,
     list_media,
+    read_compaction,
     render_item,
     verify_draft,
 )
@@ -527,6 +527,8 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     headroom: int = 0
     for_summary: bool = False
     """True if the request is read for a summary, and not sent."""
+    compacts: bool = False
+    """True if the provider is asked to compact the conversation."""
     native: NativeSettings = NativeSettings({})
     """The settings for what the provider does itself with a long context."""
     dry_run: bool = False
@@ -701,8 +703,6 @@ def offers_fetch(head: bytes | None) -> bool:
     return head is None or _FETCH in head
 
 
-COMPACTION = "compaction"
-"""The feature of a provider that compacts a conversation. Its block needs the same flag later."""
 LEFT_TO_PROVIDER, NOT_AT_PROVIDER = "left to the provider: {}", "{} does not have: {}"
 APPENDED = "appended, so that the prefix stays"
 STILL_DECLARED = "no longer offered, but still declared, so that the prefix stays"
@@ -765,8 +765,8 @@ def _list_features(ask: CompileInput, draft: Draft, standing: ChannelState) -> t
     """Return the features of the provider that a request uses, in its messages and for a long context."""
     rows, tail = draft.rows, draft.tail
     first = draft.kept[0] if draft.kept else rows[0].row.items[0] if rows else tail[0].item if tail else None
-    has_block = first is not None and first.compacts and ask.provider.offers(COMPACTION)
-    more = (*ask.native.features, *((COMPACTION,) if has_block else ()))
+    block = first.compacts if first is not None and ask.provider.offers(first.compacts) else ""
+    more = (*ask.native.features, *((block,) if block else ()))
     return tuple(dict.fromkeys((*standing.features, *more))) if more else standing.features
 
 
@@ -802,6 +802,8 @@ def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple
 def _describe_native(ask: CompileInput) -> tuple[str, ...]:
     """Return what is left to the provider, and what of that it does not have."""
     context, (settings, _, missing) = ask.options.native, ask.native
+    if ask.compacts:
+        return (LEFT_TO_PROVIDER.format("a compaction of the conversation"),)
     if context is None or not (settings or missing):
         return ()
     used = [f"{name}={getattr(context, name)}" for name in context.names if name not in missing]
@@ -1827,7 +1829,7 @@ def write_commit(
         input=compiled.measured_input(usage),
         overhead=compiled.overhead_after(usage),
         again=final is not None and final.finish == "pause",
-        shortened=shortened or any([item.compacts for item in items]),
+        shortened=shortened or any([bool(item.compacts) for item in items]),
     )
     if tx.locked is not None:  # with its version, by `lock_channel`
         ledger.update_locked_state(tx, number, version, standing, open_attempt=open_attempt)
@@ -2005,7 +2007,7 @@ def _produced(
             role=message.role,
             signed=has_signed_reasoning(message, provider),
             media=bool(list_media(message)),
-            compacts=message.role == "assistant" and has_compaction(message, compiled.formatter),
+            compacts=read_compaction(message, compiled.formatter) if message.role == "assistant" else "",
         )
         item = apply_reasoning_policy(item, message, compiled.draft.options.reasoning_policy)
         tokens = 0

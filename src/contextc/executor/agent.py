@@ -770,11 +770,13 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         """
         return self.executor.explain(conversation, request)
 
-    async def compact(self, conversation: str, *, instructions: str = "") -> CompactionResult | None:
+    async def compact(
+        self, conversation: str, *, instructions: str = "", native: bool = False
+    ) -> CompactionResult | None:
         """Summarize old messages of a conversation now. `AgentExecutor.compact` describes it, and the executor also has
         `preview_compaction` and `undo_compaction`.
         """
-        return await self.executor.compact(conversation, instructions=instructions)
+        return await self.executor.compact(conversation, instructions=instructions, native=native)
 
     async def close(self) -> None:
         """Close this event loop's clients of providers, and the store if the agent opened it."""

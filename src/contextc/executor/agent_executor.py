@@ -24,9 +24,10 @@ from contextc.compiler.compaction import (
     take_waiting_summary,
 )
 from contextc.compiler.compiler import AgentArguments, check_compile_arguments
+from contextc.compiler.draft import read_compaction
 from contextc.compiler.history import HISTORY_TOOL_NAMES
 from contextc.compiler.manifest import Manifest
-from contextc.errors import InvalidSetting, UnknownConversation
+from contextc.errors import InvalidSetting, ProviderFailed, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor import agent_config
 from contextc.executor.agent_config import (
@@ -44,7 +45,7 @@ from contextc.executor.agent_config import (
 from contextc.executor.event_hub import event_hub, watch
 from contextc.executor.fragment_rendering import render_between_turns, without_turn
 from contextc.executor.limits import Limits
-from contextc.executor.summaries import BackgroundSummaries, ModelSummary, run_compaction
+from contextc.executor.summaries import BackgroundSummaries, ModelSummary, request_reply, run_compaction
 from contextc.executor.summaries import summarize as summarize_messages
 from contextc.executor.turn import PROVIDER_COMPACTION_STATE, Turn, run_turn
 from contextc.executor.turn_store import add_usage
@@ -343,12 +344,18 @@ class AgentExecutor(agent_config.FixedOptions):
         agent_config.check_after(after)
         return watch(self.config.store, conversation, after)
 
-    async def compact(self, conversation: str, *, instructions: str = "") -> CompactionResult | None:
+    async def compact(
+        self, conversation: str, *, instructions: str = "", native: bool = False
+    ) -> CompactionResult | None:
         """Summarize old messages now, as is done when the context is full. Return None if there is nothing to do.
 
         `instructions` say what this summary should keep, in addition to the agent's `summary_instructions`. Without
-        them, a summary that was written in the background is used now, if there is one.
+        them, a summary that was written in the background is used now, if there is one. With `native`, the provider
+        writes a summary of everything, which stands for it in requests to this provider only; `instructions` replace
+        those of the provider.
         """
+        if native:
+            return await self._compact_natively(conversation, instructions)
         config = self.config
         agent_config.check_summary_instructions(config.summarize, instructions)
         asked = await render_between_turns(config, conversation, config.arguments_for(conversation))
@@ -380,6 +387,40 @@ class AgentExecutor(agent_config.FixedOptions):
                 in_transaction=append,
             )
             done = await run_compaction(steps, counted)
+        event_hub(self.store).refresh(conversation)
+        return done
+
+    async def _compact_natively(self, conversation: str, instructions: str) -> CompactionResult | None:
+        """Ask the provider for a compaction, and store the reply with its block. No turn runs meanwhile."""
+        config = self.config
+        asked = await render_between_turns(config, conversation, config.arguments_for(conversation))
+        compiler = config.compiler
+        async with self.store.aio.lease(conversation, self.name) as lease:
+            compiled = await run_blocking(
+                partial(compiler.compile_compaction, conversation, summary_instructions=instructions, **asked)
+            )
+            if compiled is None:
+                return None
+            await run_blocking(partial(compiler.begin, compiled, lease=lease))
+            try:
+                reply = await request_reply(config.clients.get(), compiled)
+                if not read_compaction(reply, compiled.formatter):
+                    raise ProviderFailed(compiled.provider.name, "invalid", "the reply has no compaction")
+            except BaseException as error:
+                await run_blocking(partial(compiler.abort, compiled, error))
+                raise
+            done = CompactionResult(
+                upto=compiled.snapshot.tip.seq,
+                text=compiled.formatter.compaction_text(reply),
+                before=compiled.budget.messages,
+                after=compiler.counter.count_message(reply),
+            )
+            append = partial(self._append_compaction, conversation, [reply.usage] if reply.usage else [])
+            await run_blocking(
+                partial(
+                    compiler.commit, compiled, reply, lease=lease, in_transaction=lambda tx, stored: append(tx, done)
+                )
+            )
         event_hub(self.store).refresh(conversation)
         return done
 

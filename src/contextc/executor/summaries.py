@@ -144,14 +144,33 @@ async def summarize_from_cache(endpoint: Endpoint, live: Compiled) -> ModelSumma
     """Ask for a summary with the channel's own request and one message more. A call in the reply is not run: without a
     text of its own it is no summary.
     """
-    call = ProviderCall(provider=live.provider, body=live.body, arguments=lambda: live.arguments, headers=live.headers)
-    return await _repeat_request(endpoint, call)
+    return await _repeat_request(endpoint, _own_call(live))
+
+
+def _own_call(compiled: Compiled) -> ProviderCall:
+    return ProviderCall(
+        provider=compiled.provider,
+        body=compiled.body,
+        arguments=lambda: compiled.arguments,
+        headers=compiled.headers,
+    )
+
+
+async def request_reply(endpoint: Endpoint, compiled: Compiled) -> Message:
+    """Send a request, again after failures that may pass, and return the reply."""
+    return await _repeat_call(endpoint, _own_call(compiled))
 
 
 async def _repeat_request(endpoint: Endpoint, call: ProviderCall) -> ModelSummary:
+    message = await _repeat_call(endpoint, call)
+    text = "" if message.tool_calls else fix_surrogates(message.text)
+    return ModelSummary(text, message.usage)
+
+
+async def _repeat_call(endpoint: Endpoint, call: ProviderCall) -> Message:
     for tries in range(MAX_RETRIES + 1):
         try:
-            return await _request_summary(endpoint, call)
+            return await _request_reply(endpoint, call)
         except ProviderFailed as error:
             if not error.may_retry or tries == MAX_RETRIES or (error.retry_after or 0) > MAX_RETRY_SECONDS:
                 raise
@@ -159,16 +178,14 @@ async def _repeat_request(endpoint: Endpoint, call: ProviderCall) -> ModelSummar
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _request_summary(endpoint: Endpoint, call: ProviderCall) -> ModelSummary:
+async def _request_reply(endpoint: Endpoint, call: ProviderCall) -> Message:
     reader = call.provider.formatter.create_reader()
     async with aclosing(endpoint.stream(call)) as events:
         async for event in events:
             reader.read(event)
     if not reader.finished:
         raise stream_failure(call.provider, reader.error)
-    message = reader.message()
-    text = "" if message.tool_calls else fix_surrogates(message.text)
-    return ModelSummary(text, message.usage)
+    return reader.message()
 
 
 def _fenced(tag: str, text: str) -> str:

@@ -440,7 +440,10 @@ class StepPreparer:
 
 def leaves_messages_out(compiled: Compiled) -> bool:
     """Return True if text was left out that a summary could cover, and does not cover yet. Results can be fetched."""
-    whys = (LeftOutReason.CALL_LEFT_OUT, LeftOutReason.SUMMED_UP)
+    whys = (
+        *(LeftOutReason.CALL_LEFT_OUT, LeftOutReason.SUMMED_UP),
+        *(LeftOutReason.PROVIDER_COMPACTED, LeftOutReason.FOREIGN_COMPACTION),
+    )
     return bool(compiled.budget.wanted) and any(each.why not in whys for each in compiled.record.left)
 
 

@@ -409,9 +409,22 @@ class Formatter(ABC):
         """Return what the provider left out of the request, as a reply reports it, for people."""
         return ()
 
-    def is_compaction(self, block: JSONObject) -> bool:
-        """Return True if a block of a reply is the provider's own compaction: nothing before it has to be sent."""
-        return False
+    def read_compaction(self, block: JSONObject) -> str:
+        """Return the feature of the provider that a block of its own compaction needs; "" if it is no such block.
+
+        Nothing before such a block has to be sent.
+        """
+        return ""
+
+    def compaction_settings(self, settings: JSONObject, instructions: str) -> NativeSettings | None:
+        """Return settings with which the provider answers with a compaction; None if it cannot."""
+        return None
+
+    def compaction_text(self, reply: Message) -> str:
+        """Return the summary in the provider's compaction, if it can be read."""
+        own = [part.data for part in reply.parts if isinstance(part, ProviderBlock) and part.provider == self.provider]
+        texts = [data.get("content") for data in own if self.read_compaction(data)]
+        return next((text for text in texts if isinstance(text, str)), "")
 
     def begins_with_compaction(self, message: JSONObject) -> bool:
         """Return True if a message of a request begins with such a block, so that no user message must precede it."""

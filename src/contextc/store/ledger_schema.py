@@ -76,6 +76,7 @@ class LeftOutReason(StrEnum):
     SAID_ANEW = "said anew"
     SUMMED_UP = "summed up"
     PROVIDER_COMPACTED = "in the provider's compaction"
+    FOREIGN_COMPACTION = "another provider's compaction"
 
 
 CallForm: TypeAlias = Literal["", "short", "none"]
@@ -145,8 +146,10 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """The effort that a change sets."""
     features: tuple[str, ...] = ()
     """The features of the provider that a change needs."""
-    compacts: bool = False
-    """True if it contains a provider's own compaction, which stands for everything before it."""
+    compacts: str = ""
+    """Set if it contains a provider's own compaction, which stands for everything before it: the feature of the
+    provider that the block needs.
+    """
 
     @property
     def is_kept_history(self) -> bool:

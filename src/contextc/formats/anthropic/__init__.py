@@ -22,7 +22,12 @@ from contextc.formats.anthropic.codec import (
     find_container,
     without_trailing_space,
 )
-from contextc.formats.anthropic.request_settings import SETTINGS, encode_context_management
+from contextc.formats.anthropic.request_settings import (
+    COMPACTION_NOW,
+    SETTINGS,
+    encode_context_management,
+    request_compaction,
+)
 from contextc.formats.anthropic.rules import RULES
 from contextc.formats.anthropic.streams import AnthropicReplyStream, AnthropicStreamReader, collect_events
 from contextc.formats.base import (
@@ -205,11 +210,16 @@ class AnthropicFormatter(CodecFormatter):
     def describe_edits(self, reply: Message) -> tuple[str, ...]:
         return tuple(describe_applied_edits(own_extra(reply.extra, self.provider))) if reply.extra else ()
 
-    def is_compaction(self, block: JSONObject) -> bool:
-        return block.get("type") == COMPACTION and bool(block.get("content"))  # else it failed, and has no effect
+    def read_compaction(self, block: JSONObject) -> str:
+        if block.get("type") != COMPACTION or not block.get("content"):  # without a text it failed, and has no effect
+            return ""
+        return COMPACTION_NOW if block.get("signature") else COMPACTION
 
     def begins_with_compaction(self, message: JSONObject) -> bool:
-        return any([self.is_compaction(block) for block in message["content"][:1]])
+        return any([self.read_compaction(block) for block in message["content"][:1]])
+
+    def compaction_settings(self, settings: JSONObject, instructions: str) -> NativeSettings | None:
+        return request_compaction(settings, instructions)
 
     def read_continuation(self, reply: Message) -> Continuation | None:
         """Return the container of a reply: the code in it waits for results, and its files are there."""

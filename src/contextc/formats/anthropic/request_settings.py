@@ -17,6 +17,9 @@ from contextc.formats.request_settings import (
 MODES: dict[str, ToolChoiceMode] = {"auto": "auto", "any": "required", "none": "none", "tool": "named"}
 MODE_NAMES = {mode: name for name, mode in MODES.items()}
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
+COMPACTION_NOW = "compaction_on_demand"
+"""The feature of a compaction that a request asks for. Its block is signed."""
+REFUSED_WITH_COMPACTION = ("context_management", "stop_sequences", "output_format")
 DEFAULT_MAX_TOKENS = 8_192
 
 
@@ -43,6 +46,17 @@ def encode_context_management(context: NativeContext, kept_tools: list[str]) -> 
         said: JSONObject = {"instructions": context.compact_instructions} if context.compact_instructions else {}
         edits.append({"type": "compact_20260112", "trigger": _tokens(context.compact_at), **said})
     return NativeSettings({"context_management": {"edits": edits}} if edits else {}, tuple(features))
+
+
+def request_compaction(settings: JSONObject, instructions: str) -> NativeSettings:
+    """Return the settings of a request for a compaction, without those that the API refuses in one."""
+    rest = {name: value for name, value in settings.items() if name not in REFUSED_WITH_COMPACTION}
+    if "format" in (config := object_or_empty(rest.get("output_config"))):
+        rest["output_config"] = {name: value for name, value in config.items() if name != "format"}
+    if object_or_empty(rest.get("tool_choice")).get("type") in ("any", "tool"):
+        del rest["tool_choice"]
+    asked: JSONObject = {"type": "summarize", **({"instructions": instructions} if instructions.strip() else {})}
+    return NativeSettings({**rest, "compaction": asked}, (COMPACTION_NOW,))
 
 
 def _tokens(count: int) -> JSONObject:

@@ -136,8 +136,8 @@ class OpenAIResponsesFormatter(CodecFormatter):
         entry: JSONObject = {"type": "compaction", "compact_threshold": context.compact_at}
         return NativeSettings({"context_management": [entry]}, ("compaction",), missing)
 
-    def is_compaction(self, block: JSONObject) -> bool:
-        return block.get("type") == "compaction" and bool(block.get("encrypted_content"))
+    def read_compaction(self, block: JSONObject) -> str:
+        return "compaction" if block.get("type") == "compaction" and block.get("encrypted_content") else ""
 
     def with_session_results(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Include results whose calls the provider stores, although those calls are not in the request."""
