@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from typing import NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
@@ -276,6 +277,48 @@ def set_setting(name: str, value: JSON) -> Fix:
 def limit_list(name: str, max_length: int) -> Fix:
     """Return a fix that keeps the first entries of a list."""
     return lambda body: {**body, name: body[name][:max_length]}
+
+
+MAX_CACHE_KEY = 64
+CACHE_MODES = ("implicit", "explicit")
+
+
+def long_cache_keys(request: ParsedRequest) -> Iterator[RuleFinding]:
+    """Yield a finding if `prompt_cache_key` is longer than OpenAI accepts."""
+    key: JSON = request.body.get("prompt_cache_key")
+    if isinstance(key, str) and len(key) > MAX_CACHE_KEY:
+        yield make_finding(("prompt_cache_key",), length=len(key))
+
+
+def with_short_cache_key(body: JSONObject) -> JSONObject:
+    """Return the body with a hash in place of a cache key that is too long."""
+    return {**body, "prompt_cache_key": blake2b(body["prompt_cache_key"].encode(), digest_size=16).hexdigest()}
+
+
+def unknown_cache_options(lifetimes: Sequence[str]) -> Callable[[ParsedRequest], Iterator[RuleFinding]]:
+    """Return the check of `prompt_cache_options` in an API that has these lifetimes."""
+
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        options = object_or_empty(request.body.get("prompt_cache_options"))
+        for name, known in (("ttl", lifetimes), ("mode", CACHE_MODES)):
+            value: JSON = options.get(name)
+            if value is not None and value not in known:
+                supported = " and ".join([f"'{each}'" for each in known])
+                yield make_finding(("prompt_cache_options", name), name=name, value=value, supported=supported)
+
+    return check
+
+
+def without_unknown_cache_options(lifetimes: Sequence[str]) -> Fix:
+    """Return a fix that removes the options which `unknown_cache_options` finds."""
+
+    def fix(body: JSONObject) -> JSONObject:
+        known = {"ttl": lifetimes, "mode": CACHE_MODES}
+        options: JSONObject = body["prompt_cache_options"]
+        kept = {name: each for name, each in options.items() if name not in known or each in (None, *known[name])}
+        return {**body, "prompt_cache_options": kept}
+
+    return fix
 
 
 def without_fields(wire: JSONObject, *names: str) -> JSONObject:

@@ -58,6 +58,7 @@ from contextc.formats.rule_library import (
     iter_parts,
     keep_messages,
     limit_list,
+    long_cache_keys,
     malformed_values,
     messages_of,
     messages_where,
@@ -68,8 +69,11 @@ from contextc.formats.rule_library import (
     set_setting,
     text_block,
     text_message,
+    unknown_cache_options,
+    with_short_cache_key,
     without_fields,
     without_nulls,
+    without_unknown_cache_options,
 )
 
 ASSISTANT_ONLY_TEXT = "Invalid parameter: only messages with role 'assistant' can have {what}."
@@ -592,6 +596,7 @@ RULES = RuleSet(
     unknown_fields=find_unknown_fields,
 )
 rule = RULES.register
+CACHE_LIFETIMES = ("30m",)
 PAIRING = PairingChecks.within(results_in_role("tool"))
 
 
@@ -766,6 +771,16 @@ def check_image_support(request: ParsedRequest) -> Iterable[RuleFinding]:
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     for turn in request.messages if is_openai(request.body) else ():
         yield from unknown_field_findings(turn.wire, FIELDS, turn.path)
+
+
+@rule(26, fix=with_short_cache_key)
+def check_cache_key(request: ParsedRequest) -> Iterable[RuleFinding]:
+    return long_cache_keys(request) if is_openai(request.body) else ()
+
+
+@rule(27, fix=without_unknown_cache_options(CACHE_LIFETIMES))
+def check_cache_options(request: ParsedRequest) -> Iterable[RuleFinding]:
+    return unknown_cache_options(CACHE_LIFETIMES)(request) if is_openai(request.body) else ()
 
 
 def _calls(request: ParsedRequest) -> Iterator[RequestPart]:

@@ -59,6 +59,7 @@ from contextc.formats.rule_library import (
     insert_first_message,
     iter_calls,
     iter_parts,
+    long_cache_keys,
     malformed_values,
     no_messages,
     part_finding,
@@ -66,7 +67,10 @@ from contextc.formats.rule_library import (
     sampling_settings,
     set_setting,
     text_message,
+    unknown_cache_options,
+    with_short_cache_key,
     without_fields,
+    without_unknown_cache_options,
 )
 from contextc.messages import SYNTHETIC_RESULTS
 
@@ -608,6 +612,7 @@ RULES = RuleSet(
     unknown_fields=find_unknown_fields,
 )
 rule = RULES.register
+CACHE_LIFETIMES = ("30m", "12h")
 PAIRING = PairingChecks(find_unpaired, lambda turn, piece: {"kind": str(piece.wire["type"]).replace("_", " ")})
 """The types of calls and results are written as in OpenAI's error messages."""
 
@@ -722,3 +727,13 @@ rule(18, fix=remove_settings(*SAMPLING_SETTINGS))(
 @rule(19, fix=without_unknown_fields, is_open=True)
 def check_known_fields(request: ParsedRequest) -> Iterable[RuleFinding]:
     return find_unknown_fields(request) if may_be_openai_model(request.body) else ()
+
+
+@rule(20, fix=with_short_cache_key)
+def check_cache_key(request: ParsedRequest) -> Iterable[RuleFinding]:
+    return long_cache_keys(request) if may_be_openai_model(request.body) else ()
+
+
+@rule(21, fix=without_unknown_cache_options(CACHE_LIFETIMES))
+def check_cache_options(request: ParsedRequest) -> Iterable[RuleFinding]:
+    return unknown_cache_options(CACHE_LIFETIMES)(request) if may_be_openai_model(request.body) else ()
