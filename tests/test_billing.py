@@ -13,14 +13,17 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
-from contextc.analysis import conversation_costs
+from contextc.analysis import conversation_costs, what_if
+from contextc.analysis.cache_misses import expect_cache
+from contextc.analysis.cost_replay import add_replays
 from contextc.events import TurnFinish, UsageReport
 from contextc.executor.turn_store import add_usage
 from contextc.formats import formatter
 from contextc.formats.streams import encode_reply
+from contextc.inspection.preview import bill_lost_cache, preview_request
 from contextc.inspection.request_timeline import compute_total_cost, load_timeline
 from contextc.messages import BilledCall, Text, decode_message, encode_message
-from contextc.models import bill, list_models, list_vendors, model
+from contextc.models import Bill, bill, list_models, list_vendors, model
 from contextc.models.billing_table import load_table
 from contextc.providers.http_client import SSEParser
 from tests.executor.scripted_provider import Scripted, run_turn
@@ -450,6 +453,66 @@ def test_a_tier_that_doubled_the_price_is_a_finding() -> None:
         assert found.tokens == 1_100
         assert found.title == "1 request was billed at 2 times the list price: speed fast"
         assert [each.request for each in found.evidence] == [2]
+
+
+def test_previews_have_the_factors_of_the_last_request() -> None:
+    """The next request is likely to be billed as the last one: at twice the list price, or at least at that."""
+    opus = cc.provider("anthropic:claude-opus-5")
+    losses: list[list[Bill | None]] = []
+    for speed, region in (("", ""), ("fast", ""), ("", "mars")):
+        with cc.open_store("memory:") as store:
+            compiler = cc.MessageCompiler(store, opus)
+            for number in range(4):
+                store.append("c", cc.user(f"Question {number}. {'Be exact. ' * 800}"))
+                compiled = compiler.compile("c", system_prompt="Help. " * 3_000)
+                size = compiled.budget.input
+                usage = cc.Usage(input=size, output=5, cache_write=size, speed=speed, region=region)
+                with compiler.attempt(compiled) as attempt:
+                    attempt.commit(cc.assistant("Done.", usage=usage))
+            edited = preview_request(store, opus, "c", edit=(1, "Other."))
+            expected = expect_cache(store, edited, 1 << 42)  # long after it has expired
+            assert expected is not None
+            compaction = compiler.preview_compaction("c", max_input_tokens=14_000)
+            assert compaction is not None
+            losses.append([
+                bill_lost_cache(store, edited),
+                Bill(expected.dollars or 0.0, expected.cost_is_lower_bound),
+                Bill(compaction.cost_before or 0.0, compaction.cost_is_lower_bound),
+            ])  # fmt: skip
+    listed, double, least = losses
+    for one, two, bound in zip(listed, double, least, strict=True):
+        assert one is not None
+        assert one.dollars > 0
+        assert (one.is_lower_bound, two) == (False, (pytest.approx(2 * one.dollars), False))
+        assert bound == (pytest.approx(one.dollars), True)
+
+
+def test_replays_with_an_unknown_factor_are_lower_bounds() -> None:
+    """What another way would have cost is no better known than what was paid."""
+    for facts, is_lower_bound in (({}, False), ({"inference_geo": "mars"}, True)):
+        with cc.open_store("memory:") as store:
+            record(store, anthropic(**facts), anthropic(**facts))
+            found = what_if(store, "c")
+            assert found.paid
+            assert found.cost_is_lower_bound is is_lower_bound
+            assert add_replays([found, found], "both").cost_is_lower_bound is is_lower_bound
+
+
+def test_the_default_tier_of_a_project_that_doubled_the_price_is_a_finding() -> None:
+    """The requests ask for no tier: only the replies say that each was billed twice."""
+    for tier, factor in (("priority", 2), ("default", 0), ("flex", 0)):
+        with cc.open_store("memory:") as store:
+            for number in range(3):
+                usage = {"prompt_tokens": 1_000, "completion_tokens": 100, "total_tokens": 1_100}
+                choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "Yes."}}
+                cc.observe(
+                    store, format="openai_chat", provider="openai", conversation="c", time=1 + number * 20_000,
+                    request={"model": "gpt-5.4", "messages": [{"role": "user", "content": f"Question {number}"}]},
+                    reply={"model": "gpt-5.4", "service_tier": tier, "choices": [choice], "usage": usage},
+                )  # fmt: skip
+            found = [each for each in cc.findings(store, "c") if each.cause == "costly_tier"]
+            titles = [f"3 requests were billed at {factor} times the list price: tier {tier}"] if factor else []
+            assert [each.title for each in found] == titles
 
 
 def test_a_request_that_the_provider_compacted_is_no_sample_of_a_count() -> None:

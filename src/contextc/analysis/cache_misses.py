@@ -52,6 +52,7 @@ from contextc.compiler.step import Compiled
 from contextc.inspection.line_details import compute_miss_cost
 from contextc.inspection.prefix_break import MISSED_TOKENS
 from contextc.messages import Usage
+from contextc.models.billing import apply_price
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, EpochReason, LeftOutReason, StoredRow
 
@@ -628,7 +629,8 @@ class ExpectedCache(Struct, frozen=True, kw_only=True):
 
     `paid_again` are tokens that an earlier request wrote to the cache, and that are not expected to be read: it has
     expired, or the last requests missed it each time. `dollars` is what they cost more than reading them; None if the
-    price is unknown. `idle` are the milliseconds since the cache was used, and `life` those for which it is kept.
+    price is unknown. With `cost_is_lower_bound` a factor of it is unknown, which the last request had. `idle` are the
+    milliseconds since the cache was used, and `life` those for which it is kept.
     """
 
     usage: Usage
@@ -638,6 +640,7 @@ class ExpectedCache(Struct, frozen=True, kw_only=True):
     idle: int
     life: int
     missed: RepeatedMiss | None
+    cost_is_lower_bound: bool = False
 
 
 def expect_cache(store: Store, compiled: Compiled, time: int) -> ExpectedCache | None:
@@ -701,13 +704,16 @@ def _expect_read(rules: CacheRules, recent: Sequence[RequestView], now: RequestV
     missed = _find_repeated_miss(now.channel.conversation, recent) if read else None
     if missed is not None:
         read = min(read, missed.read)
-    usage = _make_usage(rules, now, read)
+    last = recent[-1].usage or Usage()
+    usage = replace(_make_usage(rules, now, read), tier=last.tier, speed=last.speed, region=last.region)
+    applied = apply_price(now.model, usage) if now.model is not None else None
     entries = branch.entries if branch is not None else []
     return ExpectedCache(
         usage=usage,
         is_expired=bool(entries) and all([each.is_probably_expired(now.began) for each in entries]),
         paid_again=possible - read,
-        dollars=compute_miss_cost(now.price, usage, possible - read),
+        dollars=compute_miss_cost(applied.price, usage, possible - read) if applied is not None else None,
+        cost_is_lower_bound=applied is not None and applied.is_lower_bound,
         idle=now.began - max([each.ended for each in entries]) if entries else 0,
         life=max([each.life for each in entries], default=0),
         missed=missed,

@@ -321,9 +321,10 @@ class RequestComparison(Struct, frozen=True, kw_only=True):
     what it is, `fix` how to avoid it. `readable` are the tokens that `after` could read from the cache that `before`
     left, by the rules of the provider. `lost` are tokens that both have and that were not read, by the provider's own
     figures if it reported any. `cost` is what they cost more than a read from the cache, in dollars; None if that is
-    unknown. Requests to different models share no cache: then `shares_cache` is False, and these three are None. So
-    they are if the rules of the cache are not known, and for an observed request that continues an earlier response by
-    its id: it contains only what is new, and the provider has the rest.
+    unknown. With `cost_is_lower_bound` a factor of a price is unknown. Requests to different models share no cache:
+    then `shares_cache` is False, and these three are None. So they are if the rules of the cache are not known, and for
+    an observed request that continues an earlier response by its id: it contains only what is new, and the provider has
+    the rest.
 
     `as_messages` is True if the formats differ, so that contextc messages are compared. `unchanged` and
     `unchanged_tokens` count equal items. `omitted` is the number of differences that are left out, and `cut` is True if
@@ -345,6 +346,7 @@ class RequestComparison(Struct, frozen=True, kw_only=True):
     unchanged_tokens: int
     omitted: int
     cut: bool
+    cost_is_lower_bound: bool = False
 
 
 class _Change(Struct, frozen=True, eq=False):
@@ -427,6 +429,7 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
         readable=figures.readable,
         lost=figures.lost,
         cost=figures.cost,
+        cost_is_lower_bound=figures.cost is not None and figures.cost_is_lower_bound,
         unchanged=aligned.unchanged,
         unchanged_tokens=aligned.tokens,
         omitted=len(ordered) - len(kept),
@@ -580,6 +583,7 @@ class _CacheFigures(Struct, frozen=True):
     readable: int | None = None
     lost: int | None = None
     cost: float | None = None
+    cost_is_lower_bound: bool = False
 
 
 def _count_cached(rules: CacheRules, before: RequestView, now: RequestView) -> _CacheFigures:
@@ -598,7 +602,7 @@ def _count_cached(rules: CacheRules, before: RequestView, now: RequestView) -> _
         compared = compare_requests(rules, before, now)
     is_small = compared.is_extension and case.missed < case.threshold
     lost = 0 if is_small else case.missed
-    return _CacheFigures(outlook.tokens, lost, compute_cost(case, lost))
+    return _CacheFigures(outlook.tokens, lost, compute_cost(case, lost), now.cost_is_lower_bound)
 
 
 # ── texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

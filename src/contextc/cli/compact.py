@@ -122,8 +122,8 @@ def _describe_preview(found: CompactionPreview | None) -> str:
         f"The request for it has {found.input:,} input tokens, {found.cached:,} of them from the provider's cache.",
     ]
     if found.summary_cost is not None and found.cost_before is not None and found.cost_after is not None:
-        lines.append(
-            f"It costs about {format_dollars(found.summary_cost)}. The input of each later request costs "
-            f"{format_dollars(found.cost_after)} instead of {format_dollars(found.cost_before)}."
-        )
+        costs = (found.summary_cost, found.cost_after, found.cost_before)
+        now, after, before = (format_dollars(each, is_lower_bound=found.cost_is_lower_bound) for each in costs)
+        about = "" if found.cost_is_lower_bound else "about "
+        lines.append(f"It costs {about}{now}. The input of each later request costs {after} instead of {before}.")
     return "\n".join(lines)

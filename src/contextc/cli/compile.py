@@ -22,9 +22,10 @@ from contextc.compiler.draft import TrimStrategy
 from contextc.config import read_settings
 from contextc.errors import ContextOverflow, InvalidImport, InvalidInput, InvalidRequest, InvalidSetting, UnknownModel
 from contextc.formats import format_names, formatter
-from contextc.inspection.preview import find_channels, load_last_budget, parse_tools, preview_request
+from contextc.inspection.preview import bill_lost_cache, find_channels, load_last_budget, parse_tools, preview_request
 from contextc.interchange import import_lines, import_requests
 from contextc.linting.request_reading import coerce_request, read_requests
+from contextc.models.billing import Bill
 from contextc.providers import Provider, provider
 from contextc.store import Store, open_store
 from contextc.store.ledger_schema import Channel
@@ -127,7 +128,8 @@ def run(
                 policy=policy or read_settings().parse_policy(),
             )
             remark = target.remark if budget is None else ""
-            _print(compiled, remark, body=body, json=json, show_edit_cost=edit is not None or rewind is not None)
+            lost = bill_lost_cache(handle, compiled)
+            _print(compiled, lost, remark, body=body, json=json, show_edit_cost=edit is not None or rewind is not None)
     except ContextOverflow as error:
         if json:
             print_json({"error": str(error), **overflow_figures(error)})
@@ -136,12 +138,14 @@ def run(
         raise typer.Exit(1) from None
 
 
-def _print(compiled: Compiled, remark: str, *, body: bool, json: bool, show_edit_cost: bool) -> None:
+def _print(compiled: Compiled, lost: Bill | None, remark: str, *, body: bool, json: bool, show_edit_cost: bool) -> None:
     if body:
         write_output("-", compiled.body)
         return
     if json:
-        print_json({**compiled.manifest.as_json(), "is_new": compiled.is_new, "cost": compiled.cost._asdict()})
+        bound = {"cost_is_lower_bound": True} if lost is not None and lost.is_lower_bound else {}
+        cost = {**compiled.cost._asdict(), "dollars": lost.dollars if lost is not None else None, **bound}
+        print_json({**compiled.manifest.as_json(), "is_new": compiled.is_new, "cost": cost})
         return
     print_manifest(compiled.manifest)
     if compiled.record.request > 1:
@@ -149,7 +153,7 @@ def _print(compiled: Compiled, remark: str, *, body: bool, json: bool, show_edit
     if not compiled.is_new:
         out.print("\n[yellow]nothing new:[/] the model has seen all of this")
     if show_edit_cost or (compiled.record.why and compiled.record.request > 1):
-        print_cost(compiled.cost)
+        print_cost(compiled.cost, lost)
 
 
 def _resolve_target(

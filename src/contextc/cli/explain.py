@@ -193,8 +193,9 @@ def _bar_widths(sizes: Sequence[int], width: int) -> list[int]:
     return cells
 
 
-def print_cost(cost: Cost) -> None:
-    dollars = f", about ${cost.dollars:,.4f} to cache them again" if cost.dollars else ""
+def print_cost(cost: Cost, lost: Bill | None) -> None:
+    about = "" if lost is None or lost.is_lower_bound else "about "
+    dollars = f", {about}{lost} to cache them again" if lost is not None and lost.dollars else ""
     out.print(
         f"\ncost: {cost.cached_tokens_lost:,} tokens of the cached prefix are lost{dollars}, "
         f"{cost.cached_tokens_kept:,} are kept; {cost.signed_reasoning_lost:,} messages lose their signed reasoning",

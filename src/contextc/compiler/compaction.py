@@ -21,15 +21,17 @@ from contextc.compiler import ledger
 from contextc.compiler.agent_view import UNNAMED_AUTHOR
 from contextc.compiler.draft import CompilerOptions, Draft, list_blob_names, render_item, write_text_files
 from contextc.compiler.facts_in_texts import Receipt, examine, find_points_to_keep, list_facts, rank_facts
+from contextc.compiler.manifest import record_from_json
 from contextc.compiler.step import Compiled
 from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting, StoreCorrupt, describe_error
 from contextc.events import CompactionFinished
 from contextc.messages import Message, Usage, escape_markers, user, with_tags
-from contextc.models import Model, cost
+from contextc.models import Model
+from contextc.models.billing import bill_next
 from contextc.models.tokens import TokenCounter
 from contextc.providers import Provider
 from contextc.store import Store, message_log, turn_records
-from contextc.store.ledger_schema import Item
+from contextc.store.ledger_schema import Channel, Item
 from contextc.store.message_log import SEQ_MASK, BranchTip, load_context_start, load_tip
 from contextc.store.transaction_engine import Transaction
 from contextc.tools.definitions import NativeTool
@@ -769,7 +771,8 @@ REQUEST_TOKENS = 500
 class CompactionPreview(Struct, frozen=True, kw_only=True):
     """The effect of a compaction: `messages` messages up to message `upto` would be replaced by a summary.
 
-    Costs are in US dollars, and None if the prices of the model are unknown.
+    Costs are in US dollars, and None if the prices of the model are unknown. They are those of the tier, speed and
+    region of the last request. With `cost_is_lower_bound` a factor of these is unknown.
     """
 
     upto: int
@@ -790,6 +793,14 @@ class CompactionPreview(Struct, frozen=True, kw_only=True):
     """Input cost of each request without the compaction, if it is read from the cache."""
     cost_after: float | None
     """Input cost of each later request after it, if it is read from the cache."""
+    cost_is_lower_bound: bool = False
+
+
+def load_last_usage(tx: Transaction, channel: Channel) -> Usage | None:
+    """Return the usage of the last answered request of a channel; None if there is none, or none was reported."""
+    found = ledger.find_channel(tx, channel)
+    stored = ledger.load_manifests(tx, found.number, limit=1) if found is not None else []
+    return record_from_json(stored[0]).usage if stored else None
 
 
 def preview_compaction(context: CompactionContext) -> CompactionPreview | None:
@@ -804,6 +815,17 @@ def preview_compaction(context: CompactionContext) -> CompactionPreview | None:
     if (live := extend_live(context, messages, planned, asked)) is not None:
         told, cached = live.budget.input, min(live.cost.cached_tokens_kept, live.budget.input)
     later = max(0, budget.input - planned.tokens) + most
+    last = context.store.read(lambda tx: load_last_usage(tx, context.current.channel))
+    bills = [
+        bill_next(model, usage, last)
+        for usage in (
+            Usage(input=told, cache_read=cached, output=most),
+            Usage(input=later, cache_write=later),
+            Usage(input=budget.input, cache_read=budget.input),
+            Usage(input=later, cache_read=later),
+        )
+    ]
+    costs = [each.dollars if each is not None else None for each in bills]
     return CompactionPreview(
         upto=planned.anchor & SEQ_MASK,
         messages=len(planned.items),
@@ -811,8 +833,9 @@ def preview_compaction(context: CompactionContext) -> CompactionPreview | None:
         after=most,
         input=told,
         cached=cached,
-        summary_cost=cost(model, Usage(input=told, cache_read=cached, output=most)),
-        first_cost=cost(model, Usage(input=later, cache_write=later)),
-        cost_before=cost(model, Usage(input=budget.input, cache_read=budget.input)),
-        cost_after=cost(model, Usage(input=later, cache_read=later)),
+        summary_cost=costs[0],
+        first_cost=costs[1],
+        cost_before=costs[2],
+        cost_after=costs[3],
+        cost_is_lower_bound=any([each is not None and each.is_lower_bound for each in bills]),
     )

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
 from contextc.compiler import ledger
+from contextc.compiler.compaction import load_last_usage
 from contextc.compiler.compiler import COMPILER_FIELDS, MessageCompiler
 from contextc.compiler.draft import Budget, CompilerOptionArguments
 from contextc.compiler.head_changes import apply_changes
@@ -41,7 +42,8 @@ from contextc.inspection.request_details import (
     load_request_details,
     preview_request_details,
 )
-from contextc.messages import Media, Message, Text, assistant, system, user
+from contextc.messages import Media, Message, Text, Usage, assistant, system, user
+from contextc.models.billing import Bill, bill_next
 from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
 from contextc.providers import Provider
 from contextc.store import Store
@@ -117,6 +119,15 @@ def preview_request(
         edit=None if edit is None else (edit[0], build_edited_message(store, conversation, *edit)),
         rewind=rewind,
     )
+
+
+def bill_lost_cache(store: Store, compiled: Compiled) -> Bill | None:
+    """Return the cost of writing to the cache again what a request loses, at the tier, speed and region of the last
+    request of its channel; None if it is unknown.
+    """
+    lost = compiled.cost.cached_tokens_lost
+    last = store.read(lambda tx: load_last_usage(tx, compiled.channel))
+    return bill_next(compiled.provider.model, Usage(input=lost, cache_write=lost), last) if lost else Bill(0.0)
 
 
 def find_channels(

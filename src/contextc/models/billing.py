@@ -55,6 +55,15 @@ def bill(model: Model, usage: Usage) -> Bill | None:
     return add_bills([*bills, *[bill_call(model, usage, each) for each in usage.calls]])
 
 
+def bill_next(model: Model, usage: Usage, last: Usage | None) -> Bill | None:
+    """Return what a provider would bill for a call that is not sent yet, or None if it is unknown.
+
+    `last` is the usage of the request before: the next one is likely to have its tier, speed and region, too.
+    """
+    facts: dict[str, str] = {field: getattr(last, field) for field in FACTOR_FIELDS} if last is not None else {}
+    return bill(model, replace(usage, **facts))
+
+
 class Surcharge(NamedTuple):
     """The amount beyond list prices. `words` are the tier, the speed and the region, and `factor` is their product."""
 

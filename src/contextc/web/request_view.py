@@ -115,7 +115,7 @@ class ExpectedCacheView(Struct, frozen=True, kw_only=True):
     `read` and `written` are tokens. `expired` is true if the cache has expired since: it was used `idle` milliseconds
     ago, and is kept for `life`. `missed` is present if the last requests missed it each time. Then, `paid_again` are
     tokens that were cached, and are paid again, and `dollars` is what they cost more than reading them; null if prices
-    are not known.
+    are not known. With `cost_is_lower_bound` a factor of a price is unknown.
     """
 
     read: int
@@ -125,20 +125,23 @@ class ExpectedCacheView(Struct, frozen=True, kw_only=True):
     life: int
     paid_again: int
     dollars: float | None
+    cost_is_lower_bound: bool = False
     missed: RepeatedMissView | UnsetType = UNSET
 
 
 class CacheLoss(Struct, frozen=True, kw_only=True):
     """Losses of a request against the previous one: cached tokens, and messages whose signed reasoning becomes invalid.
 
-    `dollars` is the cost of writing those tokens to the cache again; null if prices are not known. `cache` is present
-    if the rules of the provider's cache are known, and there is a previous request.
+    `dollars` is the cost of writing those tokens to the cache again, at the tier of the last request; null if prices
+    are not known. With `cost_is_lower_bound` a factor of a price is unknown. `cache` is present if the rules of the
+    provider's cache are known, and there is a previous request.
     """
 
     cached_lost: int
     cached_kept: int
     signed_lost: int
     dollars: float | None
+    cost_is_lower_bound: bool = False
     cache: ExpectedCacheView | UnsetType = UNSET
 
 

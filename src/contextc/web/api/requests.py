@@ -33,6 +33,7 @@ from contextc.inspection.line_details import LineCause
 from contextc.inspection.prefix_break import find_break, load_compared_record, preview_break
 from contextc.inspection.preview import (
     ChannelEpoch,
+    bill_lost_cache,
     build_item_lines,
     find_channels,
     load_epochs,
@@ -371,12 +372,13 @@ def show_next(app: AppState, name: str, query: NextQuery) -> NextRequestView:
     expected = expect_cache(app.store, compiled, now_ms())
     seen = replace(preview_request_details(app.store, compiled), expected=expected.usage if expected else None)
     queried = query_lines(seen, query)
-    cost = compiled.cost
+    cost, lost = compiled.cost, bill_lost_cache(app.store, compiled)
     loss = CacheLoss(
         cached_lost=cost.cached_tokens_lost,
         cached_kept=cost.cached_tokens_kept,
         signed_lost=cost.signed_reasoning_lost,
-        dollars=cost.dollars,
+        dollars=lost.dollars if lost is not None else None,
+        cost_is_lower_bound=lost is not None and lost.is_lower_bound,
         cache=expected_cache_view(expected),
     )
     return next_request_view(

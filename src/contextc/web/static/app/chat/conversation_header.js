@@ -4,7 +4,7 @@ import { apiUrl, conversationPath } from "../api.js";
 import { attempt, notify, promptForText } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
-import { ago, dollars, number, oneLine, plural, titleLine, tokens, visible } from "../format.js";
+import { ago, costText, number, oneLine, plural, titleLine, tokens, visible } from "../format.js";
 import { sourceLabel } from "../observed.js";
 import { ConversationName, copyName } from "../conversation_name.js";
 import { inspectUrl } from "../route.js";
@@ -16,10 +16,11 @@ export function DrawerButton() {
 }
 
 /** Return what a compaction would replace, and what it costs, as text. */
-function previewText({ messages, before, after, summary_cost: now, cost_before: each, cost_after: later }) {
+function previewText({ messages, before, after, summary_cost: now, cost_before: each, cost_after: later, cost_is_lower_bound: isLowerBound }) {
   const size = `A summary of at most ${tokens(after)} tokens would replace ${plural(messages, "message")} with ${tokens(before)} tokens.`;
   if (now === null) return size;
-  return `${size} It costs about ${dollars(now)} now; the input of a later request costs ${dollars(later)} instead of ${dollars(each)}.`;
+  const text = (cost) => costText({ cost, cost_is_lower_bound: isLowerBound });
+  return `${size} It costs ${isLowerBound ? "" : "about "}${text(now)} now; the input of a later request costs ${text(later)} instead of ${text(each)}.`;
 }
 
 export function ConversationHeader({ client, state, model }) {

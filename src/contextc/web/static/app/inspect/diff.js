@@ -4,7 +4,7 @@
  */
 import { html, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { dollars, number, oneLine, plural, visible } from "../format.js";
+import { costText, number, oneLine, plural, visible } from "../format.js";
 import { Icon } from "../icons.js";
 import { compareUrl, inspectUrl, route, setQuery } from "../route.js";
 import { isOverlayOpen, isTextField, KEYS } from "../shortcuts.js";
@@ -127,12 +127,12 @@ function Comparison({ name, step, data, isSide }) {
 
 /** What the comparison means for the cache. */
 function Summary({ data }) {
-  const { break_index: at, shares_cache: shares, readable, lost, cost, reason, fix, as_messages: asMessages } = data;
+  const { break_index: at, shares_cache: shares, readable, lost, cost, cost_is_lower_bound: isLowerBound, reason, fix, as_messages: asMessages } = data;
   if (!data.differences.length) return html`<p>All ${plural(data.unchanged, "part")} are equal.</p>`;
   const where = asMessages
     ? " The formats differ, so the messages are compared." : shares ? "" : " Different models share no cache.";
   const loss = lost > 0 && html` <b>${number(lost)} tokens</b> that both have were not read from the cache${cost
-    ? ` (${dollars(cost)})` : ""}${readable > 0 ? `; ${number(readable)} could be read` : ""}.`;
+    ? ` (${costText({ cost, cost_is_lower_bound: isLowerBound })})` : ""}${readable > 0 ? `; ${number(readable)} could be read` : ""}.`;
   if (at === null) {
     return html`<p data-testid="comparison-summary"><span class="tag good">✓ prefix kept</span> ${number(data.unchanged)} parts
       (${number(data.unchanged_tokens)} tokens) are equal.${loss}${where}</p>`;

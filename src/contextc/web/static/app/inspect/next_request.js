@@ -1,7 +1,7 @@
 /** Preview of the next request, also after an edit, a rewind, or with another model. */
 import { html, useId, useMemo, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { dollars, number, oneLine, plural } from "../format.js";
+import { costText, number, oneLine, plural } from "../format.js";
 import { resetLabel } from "../reasons.js";
 import { info } from "../state.js";
 import { Budget } from "./budget.js";
@@ -94,14 +94,14 @@ function span(milliseconds) {
 }
 
 /** Return what the request would lose, in words. A cache that has expired cannot be lost any more. */
-function lossOf({ cached_lost: lost, dollars: price, cache }) {
+function lossOf({ cached_lost: lost, dollars: price, cost_is_lower_bound: isLowerBound, cache }) {
   const again = cache?.paid_again > 0
-    ? ` ${plural(cache.paid_again, "token")} ${cache.paid_again === 1 ? "is" : "are"} paid again${cache.dollars ? `, which costs ${dollars(cache.dollars)} more than reading them` : ""}.` : "";
+    ? ` ${plural(cache.paid_again, "token")} ${cache.paid_again === 1 ? "is" : "are"} paid again${cache.dollars ? `, which costs ${costText({ cost: cache.dollars, cost_is_lower_bound: cache.cost_is_lower_bound })} more than reading them` : ""}.` : "";
   if (cache?.expired) {
     return { head: "The provider's cache has expired.", rest: `${again} It was used ${span(cache.idle)} ago, and is kept for ${span(cache.life)}.` };
   }
   if (lost > 0) {
-    return { head: `${number(lost)} cached tokens would be lost`, rest: price == null ? "." : `: ${dollars(price)} to write them again.` };
+    return { head: `${number(lost)} cached tokens would be lost`, rest: price == null ? "." : `: ${costText({ cost: price, cost_is_lower_bound: isLowerBound })} to write them again.` };
   }
   if (cache?.missed) {
     const { count, code, title } = cache.missed;
