@@ -36,8 +36,9 @@ def test_it_is_what_the_program_will_send(client: TestClient, store: cc.Store) -
     assert answer["budget"]["used"] == sent.budget.used
     assert (answer["budget"]["system"], answer["budget"]["tools"]) == (sent.budget.system, sent.budget.tools)
     assert (answer["shared"]["tokens"], answer["shared"]["bytes"]) == (sent.record.shared, sent.record.shared_bytes)
-    cost = {name: value for name, value in answer["cost"].items() if name != "cache"}
+    cost = {name: value for name, value in answer["cost"].items() if name not in ("cache", "cost_is_lower_bound")}
     assert cost == {"cached_lost": 0, "cached_kept": sent.record.shared, "signed_lost": 0, "dollars": 0.0}
+    assert answer["cost"]["cost_is_lower_bound"] is False
     assert answer["is_new"]
     assert [(line["seq"], line["state"]) for line in answer["lines"]] == [(1, "shared"), (2, "new"), (3, "new")]
     assert answer["time"] == 0
