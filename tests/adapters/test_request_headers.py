@@ -1,5 +1,7 @@
 """Headers and beta flags of requests that a framework sends: passed on whole, or refused by name."""
 
+from typing import Any
+
 import pytest
 
 import contextc as cc
@@ -55,6 +57,13 @@ def test_flags_that_belong_into_the_body_are_refused() -> None:
     provider = cc.provider("bedrock:us.anthropic.claude-opus-5-5", betas=[FLAG])
     with pytest.raises(InvalidSetting, match=rf"cannot pass {FLAG} to the framework"):
         RequestPreparer(cc.open_store("memory:"), "demo", provider)
+
+
+@pytest.mark.parametrize("options", [{"native": cc.compiler.NativeContext(compact_at=90_000)}, {"cache": "1h"}])
+def test_options_that_a_framework_would_not_send_are_refused(options: Any) -> None:
+    """Otherwise the manifest would name what was never sent."""
+    with pytest.raises(InvalidSetting, match="native, cache: an adapter cannot pass settings"):
+        RequestPreparer(cc.open_store("memory:"), "demo", "anthropic:claude-opus-5-5", **options)
 
 
 def test_a_tool_that_is_added_begins_an_epoch() -> None:

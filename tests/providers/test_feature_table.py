@@ -216,6 +216,17 @@ def test_features_with_beta_flags_are_those_of_the_registry() -> None:
                 assert (row.needs in found.features) is (row.state == "sets")
 
 
+def test_lifetimes_and_flags_of_options_are_those_of_the_registry() -> None:
+    for row in TABLE.row:
+        known = cc.provider(MODELS[row.provider]) if row.provider in MODELS else None
+        if known is not None and row.feature == "cache_lifetimes":
+            assert row.values == known.cache_lifetimes
+        if known is not None and row.option == "native":
+            name = {"compaction_threshold": "compaction"}.get(row.feature, row.feature)
+            assert known.offers(name)
+            assert known.flags_of([name]) == row.flags
+
+
 def test_the_page_is_the_table() -> None:
     assert (ROOT / "docs/reference/features.md").read_text() == render_features()
 

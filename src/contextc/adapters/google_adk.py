@@ -112,7 +112,8 @@ class ContextcPlugin(BasePlugin):
         transient, following = llm_request.contents[start:end], llm_request.contents[end:]
         name, added = self._conversation(callback_context), _estimate_tokens(transient)
         model = self._model or _find_provider(llm_request.model or "unknown", self._window)
-        if not isinstance(getattr(context.agent, "canonical_model", None), Gemini):
+        takes_headers = isinstance(getattr(context.agent, "canonical_model", None), Gemini)
+        if not takes_headers:
             refuse_headers(model)
         begin = partial(
             self._requests.begin,
@@ -125,7 +126,7 @@ class ContextcPlugin(BasePlugin):
         )
         request = await run_blocking(begin)
         self._open[id(context)] = OpenRequest(request, added, context.invocation_id, ref(context))
-        if headers := request.prepared.headers:
+        if takes_headers and (headers := request.prepared.headers):
             options = config.http_options or types.HttpOptions()
             sent = merge_headers(options.headers, headers)
             config.http_options = options.model_copy(update={"headers": sent})

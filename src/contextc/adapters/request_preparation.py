@@ -197,6 +197,11 @@ class RequestPreparer:
                 got=options.get("fetch"),
                 fix="Pass history_functions(…) of contextc.adapters.history_functions to the agent as tools.",
             )
+        if options.get("native") is not None or options.get("cache", "auto") not in ("auto", "off"):
+            raise InvalidSetting(
+                "native, cache: an adapter cannot pass settings of a request to the framework",
+                fix="Set them in the model of the framework.",
+            )
         options.setdefault("low", LOW)
         # The framework sends its own tools and settings at the head of each request, so no change of them is appended.
         head_only = replace(model, model=replace(model.model, features=()))

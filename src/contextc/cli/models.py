@@ -13,8 +13,6 @@ from contextc.providers.feature_table import STATE_TEXTS, ModelFeature, list_fea
 from contextc.providers.models_api import VendorFacts, ask_vendor
 from contextc.providers.registry import Provider, provider
 
-LIFETIMES = "cache_lifetimes"
-
 
 class ModelReport(Struct, frozen=True, kw_only=True):
     """A model at a provider. Prices are in dollars per million tokens. `vendor` is what its API says, if asked."""
@@ -57,7 +55,7 @@ def describe(found: Provider, vendor: VendorFacts | None = None) -> ModelReport:
         window=model.window,
         output=model.output,
         prices={name: price for name, price in prices.items() if price is not None},
-        cache_lifetimes=[value for each in features if each.name == LIFETIMES for value in each.values],
+        cache_lifetimes=[*found.cache_lifetimes],
         efforts=[*model.efforts],
         media=[*model.media],
         betas=[*found.betas],

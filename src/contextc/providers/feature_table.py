@@ -23,6 +23,13 @@ STATE_TEXTS: dict[State, str] = {
     "keeps": "contextc stores it and sends it back",
     "unused": "contextc does not use it",
 }
+OPTION_CODE = {
+    "betas": "betas=[…]",
+    "settings": "settings={…}",
+    "cache": 'cache="…"',
+    "native": "native=NativeContext(…)",
+}
+"""Code for the options of a row. Others are commands and providers."""
 CONFIRMED_TEXTS = {"types": "the vendor's types", "docs": "the vendor's documentation", "stand-in": "a stand-in only"}
 
 
@@ -46,10 +53,8 @@ class FeatureRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def option_text(self) -> str:
         """The code that a caller passes."""
         flag = f'betas=["{self.flags[0]}"]' if self.flags else ""
-        if self.option == "betas":
-            return flag
-        setting = "settings={…}" if self.option == "settings" else self.option
-        return " and ".join(filter(None, [setting, flag]))
+        passed = "" if self.option == "betas" else OPTION_CODE.get(self.option, self.option)
+        return " and ".join(filter(None, [passed, "" if self.option == "native" else flag]))
 
 
 class ModelFeature(Struct, frozen=True, kw_only=True):
@@ -101,7 +106,7 @@ def _feature_of(row: FeatureRow, title: str, provider: Provider) -> ModelFeature
         fields=row.fields,
         option=row.option_text if row.state == "option" else "",
         flags=row.flags,
-        missing_flags=() if is_allowed or row.state == "unused" else row.flags,
+        missing_flags=() if is_allowed or row.state == "unused" or row.option == "native" else row.flags,
         values=row.values,
         confirmed=row.confirmed,
         source=row.source,
@@ -130,8 +135,9 @@ INTRODUCTION = """# What providers offer
 | - | the provider does not offer it |
 """
 DETAILS = """
-An option of `settings={…}` is passed to the agent or to `compile`, as the provider writes it. `betas=[…]` is passed to
-the agent or to `cc.provider` ([beta features](../providers.md#beta-features)). "Known from" names who accepts such a
+`settings={…}` is passed to the agent or to `compile`, with the fields of the provider. `betas=[…]` is passed to
+the agent or to `cc.provider` ([beta features](../providers.md#beta-features)). `cache="…"` and
+[`native`](../compiler.md#a-providers-own-compaction) are options of the compiler. "Known from" names who accepts such a
 request, or describes such a reply: the types in the vendor's own SDK, the vendor's documentation, or only a stand-in
 for the API. The test proves the state.
 """
@@ -173,15 +179,13 @@ def _section(provider: str) -> Iterator[str]:
     for name, title in table.titles.items():
         if (row := rows.get(name)) is not None:
             flags = ", ".join([f"`{flag}`" for flag in row.flags])
-            option = {"betas": "`betas=[…]`", "settings": "`settings={…}`"}.get(
-                row.option, row.option and f"`{row.option}`"
-            )
+            option = f"`{OPTION_CODE.get(row.option, row.option)}`" if row.option else ""
             values = ", ".join([f"`{value}`" for value in row.values])
             confirmed = f"[{CONFIRMED_TEXTS['docs']}]({row.source})" if row.source.startswith("http") else row.source
             fields = row.fields + (f": {values}" if values else "")
             confirmed = confirmed or CONFIRMED_TEXTS[row.confirmed]
             test = row.test.rpartition("/")[2].replace("::", " ")
-            cells.append([title, row.state, fields, option or "", flags, confirmed, test])
+            cells.append([title, row.state, fields, option, flags, confirmed, test])
     yield from _lines(["feature", "state", "fields", "pass", "beta flags", "known from", "test"], cells)
 
 
