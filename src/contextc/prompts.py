@@ -347,6 +347,26 @@ class Prompt(Struct, frozen=True):
         """A hash of the static fragments. If it changes, the prefix changes."""
         return hash_text("".join([fragment.hash for fragment in self.static]).encode())
 
+    @property
+    def static_hashes(self) -> dict[str, str]:
+        """The hashes of the static fragments, by their ids."""
+        return {fragment.id: fragment.hash for fragment in self.static}
+
+
+class SentPrompt(Prompt, frozen=True):
+    """A system prompt decoded from a request. Only the text of its fragments and their hashes are known."""
+
+    sent_hash: str = ""
+    sent_hashes: dict[str, str] = {}
+
+    @property
+    def static_hash(self) -> str:
+        return self.sent_hash
+
+    @property
+    def static_hashes(self) -> dict[str, str]:
+        return self.sent_hashes
+
 
 EMPTY_CONTEXT = PromptContext()
 

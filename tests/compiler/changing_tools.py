@@ -11,6 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject, decode
 from contextc.compiler import Compiled
 from contextc.messages import Reasoning
+from contextc.prompts import Instructions
 from contextc.providers.registry import ProviderFacts
 from tests.fake_vendors import KEY, FakeVendors, Reply, ScriptedCall
 from tests.fake_vendors.server import head_of
@@ -62,6 +63,7 @@ class ChangingTools:
         self.compiler = self.new_compiler()
         self.tools = [tool("files"), tool("notes")]
         self.settings: JSONObject = {}
+        self.instructions: Instructions = "You look things up."
         self.requests: list[Compiled] = []
         self.vendors = FakeVendors(self.reply)
         self.calls = 0
@@ -92,7 +94,7 @@ class ChangingTools:
     def compile(self, conversation: str = "demo", **options: object) -> Compiled:
         return self.compiler.compile(
             conversation,
-            instructions="You look things up.",
+            instructions=self.instructions,
             tools=self.tools,
             settings=self.settings,
             max_output_tokens=2_000,

@@ -297,6 +297,8 @@ def test_random_changes_are_accepted(format: str, seed: int) -> None:
         if chance.random() < 0.4:
             taken = {each.name: each for each in chance.sample(pool, chance.randint(1, 6))}
             talk.tools = [*taken.values()]
+        if chance.random() < 0.2:
+            talk.instructions = [cc.PromptFragment(name, f"Rule {chance.random()}.") for name in ("style", "scope")]
         if setting and chance.random() < 0.2:
             talk.settings = {setting: {"effort": chance.choice(("low", "high", "max"))}}
         if step > 4 and chance.random() < 0.1:
@@ -310,6 +312,8 @@ def test_random_changes_are_accepted(format: str, seed: int) -> None:
             talk.compiler = talk.new_compiler()
         compiled = talk.step(conversation, text="so it goes " * chance.choice((1, 5, 200)))
         assert lint(compiled.params, format=format) == []
+        held = talk.instructions if isinstance(talk.instructions, list) else []
+        assert all(str(each.text).encode() in compiled.body for each in held if isinstance(each, cc.PromptFragment))
         wanted = {each.name for each in talk.tools}
         assert set(names(compiled)) >= wanted
         if "keep" not in talk.options.values():

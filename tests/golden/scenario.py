@@ -341,7 +341,8 @@ def _everything(store: cc.Store) -> list[bytes]:
         store.enqueue("everything", cc.user(f"This waits ({waiting})."), kind=waiting)
     sent: list[bytes] = []
     for name in PROVIDERS[:2] + PROVIDERS[3:4]:
-        compiler = cc.MessageCompiler(store, cc.provider(name, window=50_000, output=4_000))
+        change = "update" if "session" in name else "new session"
+        compiler = cc.MessageCompiler(store, cc.provider(name, window=50_000, output=4_000), static_change=change)
         for number in range(3):
             store.append("everything", cc.user(f"Question {number}."))
             prompt = "You look at ponds." if number < 2 else "You look at seas."

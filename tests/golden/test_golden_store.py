@@ -41,6 +41,7 @@ ADDED = (
     "event.body<retry>.failure.",
     "conversation.title",
     "lease.request",
+    "channel.state.head_static",
     "channel.state.tip",
     "channel.state.effort",
     "channel.state.head_place[]",

@@ -38,11 +38,14 @@ from contextc.compiler.compaction import (
 from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.compiler.head_changes import (
     EffortPlan,
+    PreparedPrompt,
     ToolPlan,
     apply_changes,
     are_functions,
     build_change,
+    build_update,
     can_continue,
+    has_room_for_update,
     hash_definitions,
     plan_effort,
     plan_tools,
@@ -102,6 +105,7 @@ from contextc.prompts import (
     PromptContext,
     PromptFragment,
     RenderedFragment,
+    SentPrompt,
     has_own_renderer,
     list_instructions,
     render_fragments,
@@ -475,6 +479,7 @@ def _type_name(value: object) -> str:
     return type(value).__name__
 
 
+HEAD_REASONS = (EpochReason.SYSTEM_PROMPT_CHANGED, EpochReason.TOOLS_CHANGED, EpochReason.SETTINGS_CHANGED)
 MAX_CACHED = 64
 Cached = TypeVar("Cached")
 
@@ -496,6 +501,8 @@ class ArgumentCache:
         self._last: tuple[bytes, Sequence[AnyTool]] = (b"", ())
         self._tools: dict[object, PreparedTools] = {}
         self._declared: dict[object, tuple[AnyTool, ...]] = {}
+        self._instructions: dict[object, PreparedPrompt] = {}
+        self._sent_static: dict[object, tuple[RenderedFragment, ...]] = {}
         self._offers: dict[object, tuple[bool, bool, str]] = {}
         self._systems: dict[object, int] = {}
         self._leads: dict[object, tuple[Prompt, Prompt]] = {}
@@ -534,12 +541,14 @@ class ArgumentCache:
         settings: JSONObject | None,
         budget: int | None,
         *,
+        has_head: Callable[[], bool],
         renew: bool = False,
     ) -> PreparedTools:
         """Return the tools as they are sent, with those for the history; or `stand_in` if there are none.
 
         If other software began the channel, and had the same tools, none are added, because that would change the
-        prefix. `renew` is True if a new epoch begins.
+        prefix. `has_head` returns whether the head of the last request is still stored. `renew` is True if a new epoch
+        begins.
         """
         state, is_observed = snapshot.state, snapshot.cached.is_observed
         uses = (encode_canonical(settings) if settings else b"", budget)
@@ -555,7 +564,7 @@ class ArgumentCache:
         )
         changes = (state.head.tools, state.tool_hashes, *state.changes.tools.items()) if follows else None
         key = (tuple([id(tool) for tool in tools]), *sent, stand_in is None, is_observed, *offers, changes)
-        if (found := self._tools.get(key)) is not None:
+        if (found := self._tools.get(key)) is not None and (found.plan is None or has_head()):
             return found
         names = [get_tool_name(tool) for tool in tools]
         keeps = is_observed and sorted(names) == sorted(state.tools)
@@ -564,7 +573,7 @@ class ArgumentCache:
         told, name, is_former = choose_tools(tools, variants, stand_in, *sent)
         is_broken = False
         if follows and (name != state.head.tools or state.changes.tools):
-            if (frozen := self._follow_changes(tools, variants, snapshot, offers[2])) is not None:
+            if has_head() and (frozen := self._follow_changes(tools, variants, snapshot, offers[2])) is not None:
                 return cache_put(self._tools, key, frozen)
             is_broken = bool(state.changes.tools)
         encoded = self._formatter.encode_tools(told)
@@ -632,13 +641,70 @@ class ArgumentCache:
         key = (state.head.tools, state.tool_hashes)
         if (found := self._declared.get(key)) is not None or not any(state.tool_hashes):
             return found or ()
-        number, name = state.head_place
-        stored = self.store.read(lambda tx: ledger.load_head(tx, number, bytes.fromhex(name))) if name else None
-        if stored is None:
+        if (stored := self._load_head(state)) is None:
             return None
-        wire = self._formatter.tools_of(decode(stored))
+        wire = self._formatter.tools_of(stored)
         declared = tuple([NativeTool(provider=self._formatter.provider, data=each) for each in wire])
         return cache_put(self._declared, key, declared) if self._formatter.encode_tools(declared) == wire else None
+
+    def _load_head(self, state: ChannelState) -> JSONObject | None:
+        """Return the last request without its messages; None if it is not stored any more."""
+        number, name = state.head_place
+        stored = self.store.read(lambda tx: ledger.load_head(tx, number, bytes.fromhex(name))) if name else None
+        return decode(stored) if stored is not None else None
+
+    def arrange_prompt(
+        self, prompt: Prompt, snapshot: ChannelSnapshot, *, has_head: Callable[[], bool], renew: bool = False
+    ) -> PreparedPrompt:
+        """Return the instructions as they are in the head, and the update that states how they changed.
+
+        The head has those of the epoch if an update costs less than a new epoch, and if `has_head` returns True: it is
+        still stored. `renew` is True if a new epoch begins.
+        """
+        state = snapshot.state
+        if (fresh := self._instructions.get(id(prompt))) is None:
+            fresh = cache_put(self._instructions, id(prompt), PreparedPrompt(prompt, prompt))
+        is_same = not state.changed_static and (
+            prompt.static_hash == state.head.static if prompt.static else not state.head.static
+        )
+        if renew or is_same or not (state.requests or state.layout):
+            return fresh
+        broken = fresh._replace(is_broken=bool(state.changed_static))
+        is_possible = prompt.static and state.static_hashes and not snapshot.leading
+        if not is_possible or not self._appends_instructions(prompt) or not has_head():
+            return broken
+        update = None
+        if prompt.static_hashes != state.static_hashes:
+            update = build_update(self.counter, prompt, state)
+            items = [item for each in snapshot.cached.rows for item in each.row.items]
+            if not has_room_for_update(update, state, items):
+                return broken
+        key = (id(prompt), state.head.static, *state.static_hashes.items())
+        if (found := self._instructions.get(key)) is not None:
+            return found
+        if (sent := self._load_static(state)) is None:
+            return broken
+        head = SentPrompt(static=sent, dynamic=prompt.dynamic, turn=prompt.turn, sent_hash=state.head.static)
+        return cache_put(self._instructions, key, PreparedPrompt(prompt, head, update, is_frozen=True))
+
+    def _load_static(self, state: ChannelState) -> tuple[RenderedFragment, ...] | None:
+        """Return the static fragments in the head of the last request, as one; None if it is not stored any more."""
+        if (found := self._sent_static.get(state.head.static)) is not None:
+            return found
+        if (stored := self._load_head(state)) is None:
+            return None
+        key = self._formatter.messages_key
+        request = self._formatter.decode_request({**stored, key: stored[key][:-1]})
+        text = request.system.text if request.system is not None else ""
+        static = PromptBuilder([PromptFragment("sent", text)]).render().static
+        return cache_put(self._sent_static, state.head.static, static)
+
+    def _appends_instructions(self, prompt: Prompt) -> bool:
+        """Return True if changed instructions may be stated in a message."""
+        options, provider = self.options, self.provider
+        in_head = options.placement == "head" and prompt.dynamic
+        is_stateless = not provider.session_resumption and provider.has_system_between
+        return is_stateless and options.static_change == "update" and not in_head
 
     def _read_offers(self, settings: JSONObject, budget: int | None) -> tuple[bool, bool, str]:
         """Return whether a call is forced, whether the tools for the history are offered without others, and the name
@@ -653,7 +719,7 @@ class ArgumentCache:
     def build_terms(
         self,
         channel: Channel,
-        prompt: Prompt,
+        instructions: PreparedPrompt,
         tools: PreparedTools,
         settings: JSONObject | None,
         budget: int | None,
@@ -669,9 +735,10 @@ class ArgumentCache:
         sent = None
         if self._formatter.effort_path and (state.requests or state.layout) and not renew:
             sent = (state.head.settings, state.effort, state.changes.effort)
-        key = (id(prompt), id(tools), channel.agent, channel.directory, given, budget, output, sent)
+        key = (id(instructions), id(tools), channel.agent, channel.directory, given, budget, output, sent)
         if (found := self._terms.get(key)) is not None:
             return found
+        prompt = instructions.head
         provider, options = self.provider, self.options
         settings = provider.settings_with_betas(deepcopy(settings) if settings else {})
         effort = EffortPlan(settings, self._formatter.read_effort(settings))
@@ -682,18 +749,19 @@ class ArgumentCache:
                 wanted = self._formatter.read_effort(settings)
                 effort = EffortPlan(settings, wanted, is_broken=bool(state.changes.effort))
         settings, given = effort.settings, encode_canonical(effort.settings) if effort.settings else b""
-        broken = EpochReason.TOOLS_CHANGED if tools.is_broken else EpochReason.SETTINGS_CHANGED
+        is_broken = (instructions.is_broken, tools.is_broken, effort.is_broken)
         plan = tools.plan or ToolPlan()
         has_tools = bool(tools.tools or tools.offered)
         above = self._system_tokens(prompt)
         above += self.counter.count_settings(settings, has_tools=has_tools) if settings else 0
+        change = build_change(self._formatter, self.counter, tools.tools, plan, effort.changed, provider.features)
         terms = RequestTerms(
-            prompt=prompt,
+            instructions=instructions,
             tools=tools,
             effort=effort.effort,
-            change=build_change(self._formatter, self.counter, tools.tools, plan, effort.changed, provider.features),
-            is_frozen=tools.plan is not None or bool(effort.changed or (sent and sent[2])),
-            broken=broken if tools.is_broken or effort.is_broken else "",
+            changes=tuple([each for each in (instructions.update, change) if each is not None]),
+            is_frozen=instructions.is_frozen or tools.plan is not None or bool(effort.changed or (sent and sent[2])),
+            broken=next((why for why, is_so in zip(HEAD_REASONS, is_broken, strict=True) if is_so), ""),
             fetchable=any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in tools.offered),
             searchable=any(tool in SEARCH_TOOLS for tool in tools.offered),
             settings=settings,
@@ -921,13 +989,21 @@ class MessageCompiler:
         if stand_in is not None and (tools or not seen.snapshot.has_calls):
             stand_in = None
 
+        @cache
+        def has_head() -> bool:
+            state, version = seen.snapshot.state, seen.snapshot.version
+            number, head = state.head_place[0], bytes.fromhex(state.head_place[1])
+            if not head or self._heads_stored.get(number) == (head, version):
+                return bool(head)
+            return self.store.read(lambda tx: ledger.load_head(tx, number, head)) is not None
+
         def make_terms(*, renew: bool = False) -> RequestTerms:
             shown = self._arguments.arrange_tools(
-                tools, seen.snapshot, stand_in, settings, max_input_tokens, renew=renew
+                tools, seen.snapshot, stand_in, settings, max_input_tokens, has_head=has_head, renew=renew
             )
             return self._arguments.build_terms(
                 channel,
-                prompt,
+                self._arguments.arrange_prompt(prompt, seen.snapshot, has_head=has_head, renew=renew),
                 shown,
                 settings,
                 max_input_tokens,

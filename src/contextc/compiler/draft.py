@@ -82,6 +82,9 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     refresh: int = 20_000
     """At the start of a turn, a dynamic fragment is sent again if its latest copy is more tokens back than this."""
     static_change: Literal["update", "new session"] = "update"
+    """`update`: changed instructions are stated in a message, where the provider has such messages and an epoch would
+    cost more. `new session`: an epoch begins, and a session, too.
+    """
     keep_media: int = 2
     keep_words: float = 0.15
     """Share of the window for earlier messages of people, kept word for word when their turns are cut away."""
@@ -294,8 +297,8 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Number of cache breakpoints that may still be set: the model's maximum minus those of the caller."""
     reencode: bool = False
     """True if the encoder has changed, so no encoded row can be reused."""
-    change: DraftEntry | None = None
-    """A change of tools or effort that this request has to state."""
+    changes: tuple[DraftEntry, ...] = ()
+    """Changes of instructions, tools or effort that this request has to state."""
     renews_head: bool = True
     """True if an epoch that begins with this request has all tools and settings in its head, and states no changes."""
     tail: tuple[DraftEntry, ...] = ()

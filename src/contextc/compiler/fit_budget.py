@@ -35,6 +35,7 @@ from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
 from contextc.store.ledger_schema import (
+    CHANGE_KINDS,
     CallForm,
     EpochReason,
     Item,
@@ -55,6 +56,7 @@ MAX_PENDING = 32
 INDEX_GROWTH = 3
 """An index grows by this part of itself from one epoch to the next."""
 KEPT_KINDS: tuple[ItemKind, ...] = ("words", "index")
+PINNED_KINDS: tuple[ItemKind, ...] = ("summary", "dynamic", *CHANGE_KINDS)
 COVERED_REASONS = (LeftOutReason.TURN_CUT, LeftOutReason.STEP_CUT)
 BRANCH_REASONS = (EpochReason.EDITED, EpochReason.FORKED)
 STEPS_LEFT_OUT_TEXT = "[Earlier steps of this turn were left out to save room.]"
@@ -118,7 +120,7 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
     if draft.options.placement == "head":
         items = [item for item in items if item.kind != "dynamic"]
     if draft.renews_head:
-        items = [item for item in items if item.kind != "change"]
+        items = [item for item in items if item.kind not in CHANGE_KINDS]
     left: tuple[LeftOutMessage, ...] = draft.left
     budget = draft.budget
     if cut:
@@ -185,10 +187,9 @@ def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
 
 
 def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
-    """Return the items of a new epoch with only the latest copy of each dynamic fragment, without withdrawn ones and
-    updates.
+    """Return the items of a new epoch with only the latest copy of each dynamic fragment, without withdrawn ones.
 
-    An update is dropped because the new head contains it. On a branch or a fork, the first `as_it_was` items are
+    On a branch or a fork, the first `as_it_was` items are
     unchanged, so that the cache and bound reasoning stay valid.
     """
     copies = [item for item in items if item.kind == "dynamic"]
@@ -200,11 +201,7 @@ def _latest_dynamic(items: Sequence[Item], as_it_was: int) -> list[Item]:
             return item is copies[-1]
         return item is latest[item.fragment] and (bool(item.hash) or item.fragment in in_front)
 
-    return [
-        item
-        for index, item in enumerate(items)
-        if item.kind != "update" and (item.kind != "dynamic" or index < as_it_was or stays(item))
-    ]
+    return [item for index, item in enumerate(items) if item.kind != "dynamic" or index < as_it_was or stays(item)]
 
 
 def _fewer_media(items: list[Item], keep: int) -> list[Item]:
@@ -232,10 +229,7 @@ def _pinned(items: Sequence[Item], pins: Collection[int]) -> list[bool]:
     held = [
         index
         for index, item in enumerate(items)
-        if item.place in pins
-        or item.compacts
-        or item.kind in ("summary", "dynamic", "change")
-        or (item.kind == "turn" and index > turn)
+        if item.place in pins or item.compacts or item.kind in PINNED_KINDS or (item.kind == "turn" and index > turn)
     ]
     if not held:
         return [False] * len(items)

@@ -1,12 +1,12 @@
-"""Tools and effort that change in the middle of an epoch.
+"""Tools, effort and instructions that change in the middle of an epoch.
 
 They are part of the head of a request, so a change there ends the shared prefix, and all signed reasoning with it. Some
-providers accept the change as a message instead: from there on the model has another tool, or another effort. Then the
-head of the request stays as it was when the epoch began, and the change is one more item of the ledger. The next epoch
-has everything in its head again, and no such items.
+providers accept the change as a message instead: from there on the model has another tool, another effort, or other
+instructions. Then the head of the request stays as it was when the epoch began, and the change is one more item of the
+ledger. The next epoch has everything in its head again, and no such items.
 
-A format says how a change is written (`Formatter.encode_change`), a provider and a model whether they accept it
-(`Provider.features`).
+A format says how a change of tools or effort is written (`Formatter.encode_change`), a provider and a model whether
+they accept it (`Provider.features`). Changed instructions are a system message (`Provider.has_system_between`).
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -18,12 +18,20 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, encode
 from contextc.compiler.draft import Draft, DraftEntry
 from contextc.formats.base import Formatter, HeadChange
+from contextc.messages import Message, Text
 from contextc.models.tokens import TokenCounter
-from contextc.store.ledger_schema import REMOVED, ChannelState, Item
+from contextc.prompts import SEPARATOR, Prompt
+from contextc.store.ledger_schema import REMOVED, ChannelState, EpochReason, Item
 from contextc.tools.definitions import AnyTool, Tool, get_tool_name
 
 NO_CHANGE = HeadChange()
 FROM_HERE_ON = "From here on: "
+MAX_UPDATES_SHARE = 0.25
+"""Share of the messages of an epoch that updates of the instructions may take. Above it, a new epoch costs less."""
+PROMPT_CHANGED_TEXT = "The instructions you were given at the start have changed. From now on these hold:\n\n"
+PROMPT_ENDED_TEXT = "The instructions you were given at the start no longer hold."
+FRAGMENTS_CHANGED_TEXT = "Parts of your instructions have changed. From now on these hold:\n\n"
+UPDATED_TEXT = "(updated: this replaces all earlier versions)"
 
 
 class ToolPlan(NamedTuple):
@@ -33,6 +41,19 @@ class ToolPlan(NamedTuple):
     tools: Mapping[str, str] = {}
     kept: tuple[str, ...] = ()
     """Tools that are no longer offered, and stay declared."""
+
+
+class PreparedPrompt(NamedTuple):
+    """The instructions of a request: as the caller passed them, and as they are in its head."""
+
+    current: Prompt
+    head: Prompt
+    update: DraftEntry | None = None
+    """The message that states the difference, if the conversation does not have it yet."""
+    is_frozen: bool = False
+    """True if the head is that of the epoch, although the instructions are others."""
+    is_broken: bool = False
+    """True if earlier updates cannot be followed by this one."""
 
 
 class EffortPlan(NamedTuple):
@@ -123,6 +144,36 @@ def _by_name(formatter: Formatter, tools: Iterable[AnyTool]) -> dict[str, AnyToo
     return {formatter.name_codec.encode_name(get_tool_name(tool)): tool for tool in tools}
 
 
+def write_update(prompt: Prompt, before: Mapping[str, str]) -> str:
+    """Return the text that states changed instructions. `before` are the hashes of those that held, by their ids.
+
+    Fragments that were changed or added are stated under their headings. If one is gone, all others are stated, because
+    the head does not name its fragments.
+    """
+    if not prompt.static:
+        return PROMPT_ENDED_TEXT
+    changed = [each for each in prompt.static if before.get(each.id) != each.hash]
+    if len(changed) in (0, len(prompt.static)) or before.keys() - prompt.static_hashes.keys():
+        return PROMPT_CHANGED_TEXT + prompt.static_text
+    headings = [f"## {each.heading} {UPDATED_TEXT}" if each.id in before else f"## {each.heading}" for each in changed]
+    texts = [f"{heading}\n{each.text}" for heading, each in zip(headings, changed, strict=True)]
+    return FRAGMENTS_CHANGED_TEXT + SEPARATOR.join(texts)
+
+
+def build_update(counter: TokenCounter, prompt: Prompt, state: ChannelState) -> DraftEntry:
+    """Return the item that states changed instructions, with its message."""
+    text = write_update(prompt, state.static_hashes)
+    message = Message(role="system", parts=(Text(text),))
+    tokens, hashes = counter.count_message(message), prompt.static_hashes
+    return DraftEntry(Item(kind="update", role="system", text=text, tokens=tokens, instructions=hashes), message)
+
+
+def has_room_for_update(update: DraftEntry, state: ChannelState, items: Iterable[Item]) -> bool:
+    """Return True if an update costs less than a new epoch. `items` are those of the epoch."""
+    tokens = update.item.tokens + sum([item.tokens for item in items if item.kind == "update"])
+    return tokens <= state.tokens * MAX_UPDATES_SHARE
+
+
 def plan_effort(
     formatter: Formatter, state: ChannelState, settings: JSONObject, hashed: str, features: Collection[str]
 ) -> EffortPlan:
@@ -189,14 +240,14 @@ def describe_change(tools: Mapping[str, str], effort: str) -> str:
     return FROM_HERE_ON + "; ".join([part for part in parts if part])
 
 
-def append_change(draft: Draft) -> Draft:
-    """Append a change of tools or effort to the tail, after everything else.
+def append_changes(draft: Draft) -> Draft:
+    """Append changes of instructions, tools or effort to the tail, after everything else.
 
-    A provider accepts it after input only, and before the reply to it. Without input, nothing is appended.
+    A provider accepts them after input only, and before the reply to it. Without input, nothing is appended.
     """
-    if draft.change is None or not draft.tail or draft.tail[-1].item.role == "assistant":
+    if not draft.changes or not draft.tail or draft.tail[-1].item.role == "assistant":
         return draft
-    return replace(draft, tail=(*draft.tail, draft.change))
+    return replace(draft, tail=(*draft.tail, *draft.changes))
 
 
 def apply_changes(formatter: Formatter, tools: Sequence[AnyTool], items: Iterable[Item]) -> tuple[AnyTool, ...]:
@@ -213,6 +264,20 @@ def apply_changes(formatter: Formatter, tools: Sequence[AnyTool], items: Iterabl
     return tuple(found.values())
 
 
-def has_change(draft: Draft) -> bool:
-    """Return True if the draft states the change it was given, or was given none."""
-    return draft.change is None or any(entry is draft.change for entry in draft.tail)
+def has_changes(draft: Draft) -> bool:
+    """Return True if the draft states the changes it was given, or was given none."""
+    return not draft.changes or any(entry is draft.changes[-1] for entry in draft.tail)
+
+
+def reason_for(changes: Iterable[DraftEntry]) -> EpochReason:
+    """Return the reason of an epoch that begins because these changes cannot be appended."""
+    items = [entry.item for entry in changes]
+    if any([item.kind == "update" for item in items]):
+        return EpochReason.SYSTEM_PROMPT_CHANGED
+    has_tools = any([item.tools for item in items])
+    return EpochReason.TOOLS_CHANGED if has_tools else EpochReason.SETTINGS_CHANGED
+
+
+def name_change(item: Item) -> str:
+    """Return what changed, for a remark."""
+    return "instructions" if item.kind == "update" else item.text.removeprefix(FROM_HERE_ON)

@@ -40,7 +40,16 @@ from contextc.compiler.draft import (
     verify_draft,
 )
 from contextc.compiler.fit_budget import BRANCH_REASONS, find_compaction, fit_budget
-from contextc.compiler.head_changes import FROM_HERE_ON, ToolPlan, append_change, has_change
+from contextc.compiler.head_changes import (
+    UPDATED_TEXT,
+    PreparedPrompt,
+    ToolPlan,
+    append_changes,
+    has_changes,
+    name_change,
+    reason_for,
+    write_update,
+)
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import (
     CachedChannelRows,
@@ -469,14 +478,14 @@ class PreparedTools(NamedTuple):
 class RequestTerms(Struct, frozen=True, kw_only=True):
     """Values that all requests with the same arguments share."""
 
-    prompt: Prompt
+    instructions: PreparedPrompt
     tools: PreparedTools
     effort: str
     """The effort in the settings."""
-    change: DraftEntry | None
-    """The item with which the request states changes of tools or effort."""
+    changes: tuple[DraftEntry, ...]
+    """The items with which the request states changes of instructions, tools or effort."""
     is_frozen: bool
-    """True if the head is that of the epoch, although the caller's tools or settings are others."""
+    """True if the head is that of the epoch, although the caller's instructions, tools or settings are others."""
     broken: str
     """The reason why changes in the conversation cannot be continued; empty if they can."""
     fetchable: bool
@@ -495,6 +504,11 @@ class RequestTerms(Struct, frozen=True, kw_only=True):
     """Number of cache breakpoints that may still be set."""
     cache: CacheRequest = CacheRequest()
     """What is asked of the prompt cache."""
+
+    @property
+    def prompt(self) -> Prompt:
+        """The instructions, as the caller passed them."""
+        return self.instructions.current
 
 
 class CompileInput(Struct, frozen=True, kw_only=True):
@@ -616,7 +630,7 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool,
     key = (*hashed, length, terms.settings_json, resume, marked, continues, terms.cache.ttl, ask.cache_key)
     if (found := ask.head_cache.get(key)) is not None:
         return found
-    text = "" if bare else _static_text(ask.options, terms.prompt)
+    text = "" if bare else _static_text(ask.options, terms.instructions.head)
     settings = formatter.settings.write(RequestSettings(model=provider.model_id, max_output_tokens=length)).body
     settings |= write_key(ask.options.cache, provider, ask.cache_key) | terms.cache.settings
     if resume and provider.session_field:
@@ -778,14 +792,14 @@ def _betas(provider: Provider, features: Sequence[str]) -> tuple[str, ...]:
 def _remarks(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> tuple[str, ...]:
     warnings = ask.terms.prompt.warnings
     failed = ask.snapshot.attempt if draft.resume else None
-    change = draft.change.item.text if draft.change is not None and has_change(draft) else ""
+    changes = draft.changes if has_changes(draft) else ()
     kept = ask.terms.tools.plan.kept if ask.terms.tools.plan is not None else ()
     native, cache = _describe_native(ask), ask.terms.cache.remark
-    if not any((draft.remarks, draft.unread_until, warnings, assembled.notes, failed, change, kept, native, cache)):
+    if not any((draft.remarks, draft.unread_until, warnings, assembled.notes, failed, changes, kept, native, cache)):
         return ()
     return (
         *native,
-        *((f"{APPENDED}: {change.removeprefix(FROM_HERE_ON)}",) if change else ()),
+        *(f"{APPENDED}: {name_change(entry.item)}" for entry in changes),
         *((f"{STILL_DECLARED}: {', '.join(kept)}",) if kept else ()),
         *((REVERTED_REMARK.format(why=failed.error or "it was interrupted"),) if failed else ()),
         *draft.remarks,
@@ -1004,9 +1018,6 @@ def _describe_changes(item: Item) -> str:
 #                                         system     Todos: 1. write tests (open)
 
 
-PROMPT_CHANGED_TEXT = "The instructions you were given at the start have changed. From now on these hold:\n\n"
-PROMPT_ENDED_TEXT = "The instructions you were given at the start no longer hold."
-UPDATED_TEXT = "(updated: this replaces all earlier versions)"
 WITHDRAWN_TEXT = "(withdrawn)\nAll earlier versions of this no longer hold."
 
 
@@ -1014,7 +1025,7 @@ def insert_fragments(draft: Draft) -> Draft:
     if draft.resume and draft.provider.keeps_static and draft.options.static_change == "update":
         told = draft.prompt.static_hash if draft.prompt.static else ""
         if told != draft.standing.head.static:
-            text = PROMPT_CHANGED_TEXT + draft.prompt.static_text if told else PROMPT_ENDED_TEXT
+            text = write_update(draft.prompt, draft.standing.static_hashes)
             draft = _append_to_tail(draft, [Item(kind="update", text=text)])
     draft = _insert_turn_fragments(draft)
     shown = draft.standing.fragments
@@ -1131,9 +1142,8 @@ def compile_request(ask: CompileInput, renew_terms: Callable[[], RequestTerms]) 
     """Compile a request. If it begins an epoch, it gets the terms with today's tools, unless they do not fit."""
     compiled = _compile(ask)
     draft, terms = compiled.draft, ask.terms
-    if terms.is_frozen and (draft.epoch or not has_change(draft)) and not _continues_prefix(draft):
-        has_tools = terms.change is not None and terms.change.item.tools
-        why = draft.epoch or (EpochReason.TOOLS_CHANGED if has_tools else EpochReason.SETTINGS_CHANGED)
+    if terms.is_frozen and (draft.epoch or not has_changes(draft)) and not _continues_prefix(draft):
+        why = draft.epoch or reason_for(draft.changes)
         renewed = replace(ask, terms=renew_terms(), renews_tools=terms.tools.plan is not None, forced=why)
         return _compile(renewed)
     if terms.tools.is_former and draft.epoch and not terms.is_frozen:
@@ -1144,7 +1154,7 @@ def compile_request(ask: CompileInput, renew_terms: Callable[[], RequestTerms]) 
 
 def _continues_prefix(draft: Draft) -> bool:
     """Return True if an epoch begins only because messages at the end are gone, so that the head may stay as it is."""
-    return has_change(draft) and draft.epoch in BRANCH_REASONS and draft.changed > 0 and not draft.budget.wanted
+    return has_changes(draft) and draft.epoch in BRANCH_REASONS and draft.changed > 0 and not draft.budget.wanted
 
 
 def _compile(ask: CompileInput) -> Compiled:
@@ -1161,10 +1171,10 @@ def _compile(ask: CompileInput) -> Compiled:
         why = (
             why
             or sight.reason
+            or ask.forced
             or breaks
             or (EpochReason.PREVIOUS_REPLACED if standing.replaced else "")
             or (EpochReason.COMPACTED if compacted else "")
-            or ask.forced
         )
         is_other_head = breaks in OTHER_HEAD or ask.renews_tools or bool(ask.terms.broken)
         changed = 0 if why == EpochReason.PREVIOUS_REPLACED or is_other_head else -1
@@ -1252,7 +1262,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         turn=ask.turn,
         fetchable=terms.fetchable,
         searchable=terms.searchable,
-        change=terms.change,
+        changes=terms.changes,
         renews_head=not terms.is_frozen,
         rows=sight.cached.rows,
         standing=standing,
@@ -1302,7 +1312,7 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
     select_agent_view,
     find_compaction,
     insert_fragments,
-    append_change,
+    append_changes,
     fit_budget,
     set_cache_breakpoints,
     verify_draft,
@@ -1383,6 +1393,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         tools=ask.terms.tools.names,
         tool_hashes=ask.terms.tools.hashes,
         effort=ask.terms.effort,
+        head_static=_head_static(ask, standing),
         chain=chain,
         size=size,
         above=ask.terms.budget.system + ask.terms.budget.tools,
@@ -1401,7 +1412,20 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
 def _changes(ask: CompileInput, draft: Draft, standing: ChannelState) -> HeadChanges:
     """Return what the changes in the epoch add up to after this request."""
     before = NO_CHANGES if draft.epoch and not ask.terms.is_frozen else standing.changes
-    return before if draft.change is None or not has_change(draft) else before.with_item(draft.change.item)
+    for entry in draft.changes if has_changes(draft) else ():
+        before = before.with_item(entry.item)
+    return before
+
+
+def _head_static(ask: CompileInput, standing: ChannelState) -> dict[str, str]:
+    """Return the static fragments in the head, with hashes, if a change of them may be appended."""
+    if ask.terms.instructions.is_frozen:
+        return standing.head_static
+    provider = ask.provider
+    is_possible = ask.options.static_change == "update" and not ask.snapshot.leading
+    if not is_possible or not (provider.keeps_static or provider.has_system_between):
+        return {}
+    return ask.terms.prompt.static_hashes
 
 
 def _summary_place(ask: CompileInput, draft: Draft, standing: ChannelState) -> int:

@@ -44,7 +44,7 @@ from contextc.inspection.request_details import (
 )
 from contextc.messages import Media, Message, Text, Usage, assistant, system, user
 from contextc.models.billing import Bill, bill_next
-from contextc.prompts import Prompt, PromptBuilder, PromptFragment, hash_tools
+from contextc.prompts import Prompt, PromptBuilder, PromptFragment, SentPrompt, hash_tools
 from contextc.providers import Provider
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, ChannelState, Item, RowRange, state_from_json
@@ -57,16 +57,6 @@ LENGTH_SETTING = "max_output_tokens"
 NON_TOOL_FIELDS = frozenset(("role", "parts", "message", "messages", "contents", "input", "conversation"))
 """Fields that messages, requests and exported lines have, and a tool definition does not."""
 CONSTRUCTORS = {"user": user, "assistant": assistant, "system": system}
-
-
-class SentPrompt(Prompt, frozen=True):
-    """A system prompt decoded from a request. Only the text of its fragments and their common hash are known."""
-
-    sent_hash: str = ""
-
-    @property
-    def static_hash(self) -> str:
-        return self.sent_hash
 
 
 class RequestHead(Struct, frozen=True):
@@ -193,7 +183,7 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
     effort = state.changes.effort or formatter.read_effort(request.settings)
     static = PromptBuilder([PromptFragment("as in the last request", system)]).render().static
     return RequestHead(
-        SentPrompt(static, sent_hash=state.head.static),
+        SentPrompt(static, sent_hash=state.head.static, sent_hashes=state.static_hashes),
         apply_changes(formatter, _as_passed(request.tools, state.head.tools), changes),
         {
             name: value

@@ -135,6 +135,13 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """Return True if the provider has a feature that requests use where it is asked for, whatever the model."""
         return feature in self._table_value("features")
 
+    @property
+    def has_system_between(self) -> bool:
+        """True if requests may have system messages between others, in a format of the model's vendor or a table."""
+        known = self.formatter.system_between
+        is_own = known is None and self.formatter.rules.vendor == self.model.vendor
+        return self.model.system_between and (known or is_own)
+
     def flags_of(self, features: Collection[str]) -> tuple[str, ...]:
         """Return the beta flags to send with requests that use these features, sorted."""
         if not features:

@@ -24,8 +24,8 @@ from contextc.store.message_log import agent_of
 ItemKind: TypeAlias = Literal[
     "message", "dynamic", "turn", "update", "change", "summary", "words", "index", "notice", "late"
 ]
-"""A message of the log, or inserted text: a dynamic fragment; a fragment of one turn; a changed system prompt in a
-session that keeps its old one; a change of the tools or the effort in the middle of an epoch; a summary; earlier
+"""A message of the log, or inserted text: a dynamic fragment; a fragment of one turn; changed instructions, and a
+change of the tools or the effort, in the middle of an epoch or of a session; a summary; earlier
 messages of people, word for word; an index of what left; a notice about what was left out; a result that arrived after
 a placeholder had been sent.
 """
@@ -89,7 +89,7 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     "kind": "k", "place": "p", "role": "r", "tokens": "t", "opens": "o", "prefix": "x", "text": "w", "limit": "l",
     "decayed": "d", "bare": "b", "blind": "n", "failed": "f", "signed": "s", "media": "m",
     "only": "y", "inline": "i", "results": "c", "fragment": "g", "hash": "h", "verbatim": "v", "texts": "e",
-    "calls": "a", "places": "q", "tools": "u", "definitions": "j", "effort": "z", "features": "$",
+    "calls": "a", "places": "q", "tools": "u", "definitions": "j", "effort": "z", "features": "$", "instructions": "%",
     "compacts": "#",
 }):  # fmt: skip
     """One message or inserted text of a request. `place` is the message's place; 0 if there is none."""
@@ -150,6 +150,8 @@ class Item(Struct, frozen=True, omit_defaults=True, gc=False, rename={
     """Set if it contains a provider's own compaction, which stands for everything before it: the feature of the
     provider that the block needs.
     """
+    instructions: dict[str, str] = {}
+    """The fragments of the instructions that hold after an update, with hashes, if the head has others."""
 
     @property
     def is_kept_history(self) -> bool:
@@ -186,12 +188,14 @@ REMOVED = "-"
 class HeadChanges(Struct, frozen=True, omit_defaults=True):
     """The sum of the changes in an epoch. They stand in the conversation, so the head of its requests is unchanged.
 
-    `tools` are the added, replaced and removed tools, with hashes as in `Item.tools`.
+    `tools` are the added, replaced and removed tools, with hashes as in `Item.tools`. `instructions` are the fragments
+    that hold in place of those in the head, with their hashes.
     """
 
     tools: dict[str, str] = {}
     effort: str = ""
     features: tuple[str, ...] = ()
+    instructions: dict[str, str] = {}
 
     def with_item(self, item: Item) -> "HeadChanges":
         """Return the changes with one more."""
@@ -199,20 +203,22 @@ class HeadChanges(Struct, frozen=True, omit_defaults=True):
             {**self.tools, **item.tools},
             item.effort or self.effort,
             tuple(dict.fromkeys((*self.features, *item.features))),
+            item.instructions or self.instructions,
         )
 
     def __bool__(self) -> bool:
-        return bool(self.tools or self.effort or self.features)
+        return bool(self.tools or self.effort or self.features or self.instructions)
 
 
 NO_CHANGES = HeadChanges()
+CHANGE_KINDS: tuple[ItemKind, ...] = ("update", "change")
 
 
 def find_head_changes(items: Iterable[Item]) -> HeadChanges:
     """Return what the changes among the items of an epoch add up to."""
     found = NO_CHANGES
     for item in items:
-        if item.kind == "change":
+        if item.kind in CHANGE_KINDS:
             found = found.with_item(item)
     return found
 
@@ -343,6 +349,10 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The effort that the last change in the epoch set."""
     features: tuple[str, ...] = ()
     """The features of the provider that the changes in the epoch need."""
+    head_static: dict[str, str] = {}
+    """The static fragments in the head, with hashes, where a change of them can be appended."""
+    changed_static: dict[str, str] = {}
+    """The static fragments that hold after the updates in the epoch, with hashes."""
     head_place: tuple[int, str] = (0, "")
     """The channel and the hash under which the last head is stored; a fork begins with its parent's."""
     chain: str = ""
@@ -394,12 +404,17 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def changes(self) -> HeadChanges:
         """The changes since the epoch began that stand in the conversation."""
-        return HeadChanges(self.changed_tools, self.changed_effort, self.features)
+        return HeadChanges(self.changed_tools, self.changed_effort, self.features, self.changed_static)
 
     def with_changes(self, changes: HeadChanges) -> "ChannelState":
         """Return the state with other changes."""
-        tools, effort, features = changes.tools, changes.effort, changes.features
-        return replace(self, changed_tools=tools, changed_effort=effort, features=features)
+        tools, effort, features, static = changes.tools, changes.effort, changes.features, changes.instructions
+        return replace(self, changed_tools=tools, changed_effort=effort, features=features, changed_static=static)
+
+    @property
+    def static_hashes(self) -> dict[str, str]:
+        """The hashes of the static fragments that hold after the last request, by their ids, if they are known."""
+        return self.changed_static or self.head_static
 
 
 class StoredRow(Struct, frozen=True, gc=False):
