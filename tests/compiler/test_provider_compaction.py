@@ -277,3 +277,26 @@ def test_a_session_keeps_what_its_provider_compacted() -> None:
     assert whole.mode == "full"
     assert whole.messages[0].text == "Yes."
     assert b'"type":"compaction"' in whole.body
+
+
+@pytest.mark.parametrize("model", FORMATS)
+def test_what_was_appended_before_the_compaction_is_in_the_head_again(model: str) -> None:
+    """The messages that added the tool and changed the instructions are gone; without this, both would be."""
+    betas = ("mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15") if model == OPUS else ()
+    talk = Talk(model)
+    look, find = (cc.Tool(name=name, description=name, parameters={}) for name in ("look", "find"))
+    talk.store = cc.open_store("memory:")
+    talk.compiler = cc.MessageCompiler(talk.store, cc.provider(model, betas=betas))
+    talk.arguments["tools"] = [look]
+    talk.turn(f"Hello. {LONG}", "Hello.")
+    talk.turn("Look at the sail.", "It is white.")
+    talk.arguments |= {"tools": [look, find], "instructions": "You know boats. Be brief."}
+    appended = talk.turn("Find the mast.", "There it is.")
+    assert (appended.record.why, appended.params["tools"][0]["name"]) == ("", "look")
+    assert not any(tool["name"] == "find" for tool in appended.params["tools"])
+    talk.turn("And the keel?", "Below.", compacts=True)
+    compiled = talk.ask()
+    assert compiled.record.why == EpochReason.PROVIDER_COMPACTED
+    assert [tool["name"] for tool in compiled.params["tools"]][:2] == ["look", "find"]
+    assert compiled.system_prompt == "You know boats. Be brief."
+    assert not {line.kind for line in compiled.manifest.lines if line.shown} & {"change", "update"}
