@@ -19,7 +19,6 @@ MODE_NAMES = {mode: name for name, mode in MODES.items()}
 EFFORTS = ("low", "medium", "high", "xhigh", "max")
 COMPACTION_NOW = "compaction_on_demand"
 """The feature of a compaction that a request asks for. Its block is signed."""
-REFUSED_WITH_COMPACTION = ("context_management", "stop_sequences", "output_format")
 DEFAULT_MAX_TOKENS = 8_192
 
 
@@ -48,13 +47,28 @@ def encode_context_management(context: NativeContext, kept_tools: list[str]) -> 
     return NativeSettings({"context_management": {"edits": edits}} if edits else {}, tuple(features))
 
 
+def find_answer_settings(settings: JSONObject) -> list[tuple[str, ...]]:
+    """Return the paths of settings that only an answer can have. A request for a compaction must not have them."""
+    choice = object_or_empty(settings.get("tool_choice")).get("type")
+    found: list[tuple[str, ...]] = [(name,) for name in ("stop_sequences", "output_format") if settings.get(name)]
+    found += [("output_config", "format")] * bool(object_or_empty(settings.get("output_config")).get("format"))
+    return found + [("tool_choice",)] * (choice in ("any", "tool"))
+
+
+def without_answer_settings(settings: JSONObject) -> JSONObject:
+    """Return the settings without those that only an answer can have."""
+    rest = dict(settings)
+    for name, *inside in find_answer_settings(settings):
+        if inside:
+            rest[name] = {field: value for field, value in rest[name].items() if field not in inside}
+        else:
+            del rest[name]
+    return rest
+
+
 def request_compaction(settings: JSONObject, instructions: str) -> NativeSettings:
     """Return the settings of a request for a compaction, without those that the API refuses in one."""
-    rest = {name: value for name, value in settings.items() if name not in REFUSED_WITH_COMPACTION}
-    if "format" in (config := object_or_empty(rest.get("output_config"))):
-        rest["output_config"] = {name: value for name, value in config.items() if name != "format"}
-    if object_or_empty(rest.get("tool_choice")).get("type") in ("any", "tool"):
-        del rest["tool_choice"]
+    rest = without_answer_settings({name: value for name, value in settings.items() if name != "context_management"})
     asked: JSONObject = {"type": "summarize", **({"instructions": instructions} if instructions.strip() else {})}
     return NativeSettings({**rest, "compaction": asked}, (COMPACTION_NOW,))
 

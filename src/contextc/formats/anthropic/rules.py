@@ -11,7 +11,11 @@ from typing import cast
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.formats.anthropic.codec import BLOCKS, CHANGE_BLOCKS, SOURCE_TYPES
-from contextc.formats.anthropic.request_settings import DEFAULT_MAX_TOKENS
+from contextc.formats.anthropic.request_settings import (
+    DEFAULT_MAX_TOKENS,
+    find_answer_settings,
+    without_answer_settings,
+)
 from contextc.formats.base import tag_system_blocks, text_of
 from contextc.formats.lint_engine import (
     ROLES,
@@ -532,7 +536,7 @@ def check_no_server_orphans(request: ParsedRequest) -> Iterable[RuleFinding]:
 
 @rule(24, fix=with_last_user_message)
 def check_last_message(request: ParsedRequest) -> Iterable[RuleFinding]:
-    if request.facts.prefill or request.body.get("max_tokens") is None:
+    if request.facts.prefill or request.body.get("max_tokens") is None or request.body.get("compaction"):
         return
     last = list(takewhile(lambda message: message.role == "assistant", reversed(request.messages)))
     spoken = {part.kind for message in last for part in message.parts}
@@ -592,3 +596,10 @@ def check_single_compaction(request: ParsedRequest) -> Iterable[RuleFinding]:
 def check_tool_changes(request: ParsedRequest) -> Iterable[RuleFinding]:
     if not request.body.get("thread"):  # the API has the rest of a thread
         yield from find_invalid_tool_changes(request, read_tool_changes, find_declared_tools(request.body))
+
+
+@rule(33, fix=without_answer_settings)
+def check_compaction_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
+    for path in find_answer_settings(request.body) if request.body.get("compaction") else ():
+        name = ".".join(path)
+        yield make_finding(path, f"`{name}` is set in a request for a compaction.", name=name)
