@@ -73,9 +73,12 @@ def find_compaction(draft: Draft) -> Draft:
     Runs before fragments are inserted, because their copies before the block are gone, too. A session has the block,
     so nothing is sent again there.
     """
-    items = [*(draft.kept or ()), *(entry.item for entry in draft.tail)]
-    at = max([index for index, item in enumerate(items) if item.compacts], default=-1)
-    if draft.resume or draft.for_summary or at < 0 or (at == 0 and (draft.kept is not None or not draft.rows)):
+    items = [*(draft.kept or ()), *[entry.item for entry in draft.tail]]
+    found = [index for index, item in enumerate(items) if item.compacts]
+    if not found or draft.resume or draft.for_summary:
+        return draft
+    at = found[-1]
+    if at == 0 and (draft.kept is not None or not draft.rows):
         return draft
     standing = replace(draft.standing, fragments=find_latest_copies(items[at:]))
     why = draft.epoch or EpochReason.PROVIDER_COMPACTED

@@ -779,7 +779,8 @@ def _list_features(ask: CompileInput, draft: Draft, standing: ChannelState) -> t
     """Return the features of the provider that a request uses, in its messages and for a long context."""
     rows, tail = draft.rows, draft.tail
     first = draft.kept[0] if draft.kept else rows[0].row.items[0] if rows else tail[0].item if tail else None
-    block = first.compacts if first is not None and ask.provider.offers(first.compacts) else ""
+    block = first.compacts if first is not None else ""
+    block = block if block and ask.provider.offers(block) else ""
     more = (*ask.native.features, *((block,) if block else ()))
     return tuple(dict.fromkeys((*standing.features, *more))) if more else standing.features
 
@@ -1194,8 +1195,10 @@ def _compile(ask: CompileInput) -> Compiled:
 def _find_repeated(ask: CompileInput) -> str:
     """Return the value with which a request continues the last reply, if nothing came after it; "" if there is none."""
     log, formatter = ask.snapshot.log, ask.terms.formatter
+    if not formatter.repeats_request or not log:
+        return ""
     own = {item.place for item in ask.snapshot.state.produced}
-    if not formatter.repeats_request or not log or any([where not in own for where, _ in log]):
+    if any([where not in own for where, _ in log]):
         return ""
     found = formatter.read_continuation(log[-1][1])
     return found.value if found is not None else ""
