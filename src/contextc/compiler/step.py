@@ -161,6 +161,14 @@ class HeadParts(NamedTuple):
         before, _, after = written.partition(_MESSAGES_BYTES)
         return cls(key, body, settings, before, after, blake2b(written, digest_size=16).digest())
 
+    def with_field(self, field: JSONObject) -> "HeadParts":
+        """Return the same with another setting at the beginning. It is not encoded again, because it may be long."""
+        before = encode(field)[:-1] + b"," + self.before[1:]
+        written = blake2b(before, digest_size=16)
+        written.update(_MESSAGES_BYTES + self.after)
+        body, settings = {**field, **self.body}, {**field, **self.settings}
+        return self._replace(body=body, settings=settings, before=before, hash=written.digest())
+
     def bytes(self, chunks: list[bytes], session: str | None) -> bytes:
         """Return the request as bytes, built from chunks of its messages. Empty chunks are skipped."""
         before, after = self.before, self.after
@@ -627,27 +635,36 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool,
     elif formatter.requires_max_tokens:
         length = budget.reserve or min(provider.model.output, OUTPUT)
     hashed = ("", "") if bare else (terms.head.static, terms.head.tools)
-    key = (*hashed, length, terms.settings_json, resume, marked, continues, terms.cache.ttl, ask.cache_key)
-    if (found := ask.head_cache.get(key)) is not None:
+    key = (*hashed, length, terms.settings_json, resume, marked, continues, terms.cache.ttl)
+    if (found := ask.head_cache.get((key, ask.cache_key))) is not None:
         return found
-    text = "" if bare else _static_text(ask.options, terms.instructions.head)
-    settings = formatter.settings.write(RequestSettings(model=provider.model_id, max_output_tokens=length)).body
-    settings |= write_key(ask.options.cache, provider, ask.cache_key) | terms.cache.settings
-    if resume and provider.session_field:
-        settings[provider.session_field] = SESSION_PLACEHOLDER
-    settings = _merge_settings(settings, terms.settings)
-    tools = () if bare else terms.tools.tools
-    request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
-    request = replace(request, settings=formatter.rename_tool_choice(request))
-    if continues:
-        request = formatter.with_continuation(request, continues)
-    body = formatter.assemble(request, [MESSAGES_PLACEHOLDER])
-    if marked:
-        body = formatter.with_head_breakpoint(body, terms.cache.ttl or "")
+    if (found := ask.head_cache.get(key)) is None:
+        text = "" if bare else _static_text(ask.options, terms.instructions.head)
+        settings = formatter.settings.write(RequestSettings(model=provider.model_id, max_output_tokens=length)).body
+        settings |= terms.cache.settings
+        if resume and provider.session_field:
+            settings[provider.session_field] = SESSION_PLACEHOLDER
+        settings = _merge_settings(settings, terms.settings)
+        tools = () if bare else terms.tools.tools
+        request = Request(messages=(), system=system(text) if text else None, tools=tools, settings=settings)
+        request = replace(request, settings=formatter.rename_tool_choice(request))
+        if continues:
+            request = formatter.with_continuation(request, continues)
+        body = formatter.assemble(request, [MESSAGES_PLACEHOLDER])
+        if marked:
+            body = formatter.with_head_breakpoint(body, terms.cache.ttl or "")
+        found = _keep_head(ask, key, HeadParts.from_body(formatter.messages_key, body, settings))
+    named = write_key(ask.options.cache, provider, ask.cache_key)
+    if not named or not named.keys().isdisjoint(found.settings):  # the caller has set one
+        return found
+    return _keep_head(ask, (key, ask.cache_key), found.with_field(named))
+
+
+def _keep_head(ask: CompileInput, key: object, head: HeadParts) -> HeadParts:
     if len(ask.head_cache) >= MAX_CACHED_HEADS:
         ask.head_cache.clear()
-    found = ask.head_cache[key] = HeadParts.from_body(formatter.messages_key, body, settings)
-    return found
+    ask.head_cache[key] = head
+    return head
 
 
 def _merge_settings(ours: JSONObject, theirs: JSONObject) -> JSONObject:
