@@ -1,6 +1,7 @@
 """The tools that changed, as evidence of a cache miss."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -195,8 +196,9 @@ def test_an_own_agent_is_told_which_flag_to_allow() -> None:
 def test_openai_needs_no_flag_for_added_tools() -> None:
     """Facts are data: the same code names the item of another provider, and none where the model has no such item."""
     for model, is_told in (("gpt-5.6-sol", True), ("gpt-5.2", False)):
-        store, tools = cc.open_store("memory:"), [{"type": "function", "name": "read", "parameters": {}}]
-        items = [{"role": "user", "content": "Go. " * 4_000}]
+        store = cc.open_store("memory:")
+        tools: list[dict[str, Any]] = [{"type": "function", "name": "read", "parameters": {}}]
+        items: list[dict[str, Any]] = [{"role": "user", "content": "Go. " * 4_000}]
         for number in range(3):
             if number == 2:
                 tools = [*tools, {"type": "function", "name": "mails", "parameters": {}}]

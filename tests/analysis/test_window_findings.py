@@ -114,7 +114,7 @@ def work_with_appended_tools(model: str, *, after: int = 8) -> cc.Store:
             attempt.commit(cc.assistant(None if calls else "Done.", tool_calls=calls, usage=usage))
         if calls:
             store.append("c", cc.tool_result(f"c{number}", calls[0].name, "Done."))
-    assert compiled.state.epoch == 1
+        assert compiled.state.epoch == 1
     return store
 
 

@@ -36,7 +36,7 @@ LIFETIME_FIELD = '"cache_control": {"type": "ephemeral", "ttl": "%s"}'
 
 
 class _OtherLifetime(NamedTuple):
-    """What another lifetime would have saved: dollars, and tokens that would have been read, or written for less."""
+    """Dollars that another lifetime would have saved, and tokens that it would have read or written for less."""
 
     saved: float
     tokens: int

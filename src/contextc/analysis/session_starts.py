@@ -262,10 +262,11 @@ def _load_starts(
     parser = ElementParser()  # it keeps what it parses
     found: list[_Start] = []
     last: int | None = None
-    for last, *name, state, body in tx.rows(FIRST_REQUESTS.format(where) + limit, *values):
+    for number, *name, state, body in tx.rows(FIRST_REQUESTS.format(where) + limit, *values):
+        last = number
         with suppress(StoreCorrupt, ValueError):
             record = record_from_json(unpack_record(bytes(body)))
-            start = _load_start(tx, parser, last, Channel(*name), state, record)
+            start = _load_start(tx, parser, number, Channel(*name), state, record)
             if start is not None:
                 found.append(start)
     return found, last
