@@ -301,7 +301,7 @@ REPORTED = [
 
 @pytest.mark.parametrize(("name", "fields", "dollars"), REPORTED)
 def test_dollars_that_a_reply_reports_are_its_cost(name: str, fields: JSONObject, dollars: float | None) -> None:
-    """SPEC 23.3: they include discounts and fees that no table has. The replies are stand-ins, by the vendors' pages:
+    """They include discounts and fees that no table has. The replies are stand-ins, by the vendors' pages:
     docs.x.ai/developers/cost-tracking, openrouter.ai/docs/use-cases/usage-accounting.
     """
     provider = cc.provider(name, window=100_000)

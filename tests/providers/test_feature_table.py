@@ -138,7 +138,7 @@ SETTINGS: dict[tuple[str, str], JSONObject] = {
 
 @pytest.mark.parametrize(("feature", "provider"), KEPT)
 def test_what_is_kept_comes_back_as_it_was(feature: str, provider: str) -> None:
-    """SPEC 23: a program may use a feature that contextc does not use. Its history stays valid."""
+    """A program may use a feature that contextc does not use. Its history stays valid."""
     known = cc.provider(MODELS[provider])
     key = known.formatter.messages_key
     head: JSONObject = {"max_tokens": 9} if provider == "anthropic" else {}

@@ -282,6 +282,21 @@ def test_settings_that_an_sdk_does_not_know_go_along(server: Server) -> None:
     assert decode(server.arrived[-1].body) == body
 
 
+def test_fields_and_flags_of_beta_features_go_along(server: Server) -> None:
+    """Only the beta namespace of the SDK has arguments for them."""
+    store, provider = cc.open_store("memory:"), at(server, "anthropic")
+    store.append("demo", cc.user("hi"))
+    native = cc.compiler.NativeContext(compact_at=150_000)
+    made = cc.MessageCompiler(store, provider, native=native).compile("demo")
+    server.reply[0] = REPLIES["anthropic"]
+    betas = made.record.betas
+    assert "fine" in ran(as_python(provider, provider.formatter, made.body, betas=betas))
+    shell(as_curl(provider, provider.formatter, made.body, betas=betas))
+    for arrived in server.arrived[-2:]:
+        assert decode(arrived.body) == decode(made.body)
+        assert arrived.headers["anthropic-beta"] == "compact-2026-01-12"
+
+
 @pytest.mark.thorough
 def test_a_streamed_answer_is_printed_event_by_event(server: Server) -> None:
     provider = at(server, "openai_chat")
