@@ -66,6 +66,17 @@ def test_options_that_a_framework_would_not_send_are_refused(options: Any) -> No
         RequestPreparer(cc.open_store("memory:"), "demo", "anthropic:claude-opus-5-5", **options)
 
 
+def test_instructions_that_change_begin_an_epoch() -> None:
+    """The framework sends them at the head. A message that states them again would be one that nobody wrote."""
+    preparer = RequestPreparer(cc.open_store("memory:"), "demo", "openai:gpt-5.4")
+    history = [cc.user("Hi! " * 2_000)]
+    preparer.commit(preparer.prepare(history, system_prompt="Be brief. " * 50), [cc.assistant("Hello.")])
+    history += [cc.assistant("Hello."), cc.user("Go on.")]
+    prepared = preparer.prepare(history, system_prompt="Be precise. " * 50)
+    assert prepared.is_unchanged
+    assert prepared.compiled.manifest.record.epoch == 2
+
+
 def test_a_tool_that_is_added_begins_an_epoch() -> None:
     """The framework sends all tools at the head. A line on an added tool would be a message that nobody wrote."""
     store = cc.open_store("memory:")

@@ -13,7 +13,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject, decode
 from contextc.linting import lint
-from contextc.providers.feature_table import FeatureRow, list_features, load_table, render_features
+from contextc.providers.feature_table import WITH_FLAGS, FeatureRow, list_features, load_table, render_features
 from tests.formats.known import problems
 
 ROOT = Path(__file__).parents[2]
@@ -221,7 +221,7 @@ def test_lifetimes_and_flags_of_options_are_those_of_the_registry() -> None:
         known = cc.provider(MODELS[row.provider]) if row.provider in MODELS else None
         if known is not None and row.feature == "cache_lifetimes":
             assert row.values == known.cache_lifetimes
-        if known is not None and row.option == "native":
+        if known is not None and row.option in WITH_FLAGS:
             name = {"compaction_threshold": "compaction"}.get(row.feature, row.feature)
             assert known.offers(name)
             assert known.flags_of([name]) == row.flags

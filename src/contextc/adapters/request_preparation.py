@@ -203,7 +203,8 @@ class RequestPreparer:
                 fix="Set them in the model of the framework.",
             )
         options.setdefault("low", LOW)
-        # The framework sends its own tools and settings at the head of each request, so no change of them is appended.
+        options.setdefault("static_change", "new session")
+        # The framework sends its own instructions, tools and settings at the head of each request: none is appended.
         head_only = replace(model, model=replace(model.model, features=()))
         self.compiler = MessageCompiler(store, head_only, **options)
         self._lock = threading.RLock()

@@ -28,8 +28,11 @@ OPTION_CODE = {
     "settings": "settings={…}",
     "cache": 'cache="…"',
     "native": "native=NativeContext(…)",
+    "compact": "agent.compact(…, native=True)",
 }
 """Code for the options of a row. Others are commands and providers."""
+WITH_FLAGS = ("native", "compact")
+"""Options that send the flags by themselves."""
 CONFIRMED_TEXTS = {"types": "the vendor's types", "docs": "the vendor's documentation", "stand-in": "a stand-in only"}
 
 
@@ -54,7 +57,7 @@ class FeatureRow(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """The code that a caller passes."""
         flag = f'betas=["{self.flags[0]}"]' if self.flags else ""
         passed = "" if self.option == "betas" else OPTION_CODE.get(self.option, self.option)
-        return " and ".join(filter(None, [passed, "" if self.option == "native" else flag]))
+        return " and ".join(filter(None, [passed, "" if self.option in WITH_FLAGS else flag]))
 
 
 class ModelFeature(Struct, frozen=True, kw_only=True):
@@ -106,7 +109,7 @@ def _feature_of(row: FeatureRow, title: str, provider: Provider) -> ModelFeature
         fields=row.fields,
         option=row.option_text if row.state == "option" else "",
         flags=row.flags,
-        missing_flags=() if is_allowed or row.state == "unused" or row.option == "native" else row.flags,
+        missing_flags=() if is_allowed or row.state == "unused" or row.option in WITH_FLAGS else row.flags,
         values=row.values,
         confirmed=row.confirmed,
         source=row.source,
