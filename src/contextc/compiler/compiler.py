@@ -989,7 +989,6 @@ class MessageCompiler:
         if stand_in is not None and (tools or not seen.snapshot.has_calls):
             stand_in = None
 
-        @cache
         def has_head() -> bool:
             state, version = seen.snapshot.state, seen.snapshot.version
             number, head = state.head_place[0], bytes.fromhex(state.head_place[1])
