@@ -10,7 +10,8 @@ from contextc.analysis import Finding, all_codes
 from contextc.analysis.cache_model import _load_rules  # pyright: ignore[reportPrivateUsage]
 from contextc.cli.findings_report import findings_sarif, print_findings
 from contextc.compiler.manifest import record_from_json, record_to_json
-from contextc.observation.reply_decoding import CacheDiagnosis, read_cache_diagnosis
+from contextc.compiler.prompt_cache import CacheDiagnosis
+from contextc.observation.reply_decoding import read_cache_diagnosis
 from tests.analysis.observed_run import find_by_request
 
 TOOLS = [{"name": "read", "description": "Read a file. " * 900, "input_schema": {"type": "object"}}]

@@ -511,7 +511,7 @@ def _make_finding(conversation: str, case: MissCase, code: FindingCode, found: D
         tokens = case.missed_of_previous
     confidence = found.confidence if case.is_reported or code.cause == "first_request" else found.confidence * 0.75
     also = tuple(dict.fromkeys(find_other_causes(case, code.cause))) if tokens else ()
-    vendor = case.now.observed.miss_reason if case.now.observed is not None else ""
+    vendor = case.now.observed.miss_reason if case.now.observed is not None else case.now.record.miss_reason
     agrees, title = case.rules.agrees(vendor, (code.cause, *also)), found.title
     before = case.comparison.before.channel.conversation if case.comparison is not None else conversation
     if before != conversation and not case.is_first:

@@ -82,6 +82,7 @@ from contextc.compiler.step import (
     decode_reply,
     find_earlier_commit,
     find_remaining_attempt,
+    find_reply_facts,
     find_session_id,
     load_streamed,
     load_turn_input,
@@ -1142,6 +1143,7 @@ class MessageCompiler:
         usage: Usage | None = None,
         notes: Sequence[str] = (),
         shortened: bool = False,
+        events: Sequence[JSONObject] = (),
         lease: Lease | None = None,
         in_transaction: Callable[[Transaction, list[Message]], None] | None = None,
     ) -> list[Message]:
@@ -1150,8 +1152,9 @@ class MessageCompiler:
         `reply` is what the vendor's SDK returned, its JSON, or a message; `produced` is for more than one message. A
         message that was already streamed into the conversation is not stored again. `session_id` and `cursor` are a
         stateful provider's names for its session and its position; set `shortened` if the provider shortened its own
-        history. `notes` appear in the manifest. `in_transaction` receives the stored messages and runs in the same
-        transaction.
+        history. `notes` appear in the manifest. `events` are those of a reply that is passed as a message: with
+        `cache_diagnostics`, its id and what it says about the cache are kept. `in_transaction` receives the stored
+        messages and runs in the same transaction.
         """
         self._check(compiled)
         check_commit_arguments(reply, produced, usage, session_id, cursor, notes, shortened)
@@ -1169,6 +1172,7 @@ class MessageCompiler:
         entries = [message_log.prepare_entry(validate_message(message)) for message in messages]
         session_id = session_id or find_session_id(compiled, reply)
         calibration, sight = update_calibration(compiled, usage, self.loader.calibrations), compiled.snapshot
+        facts = find_reply_facts(compiled, reply, events)
         kind = compiled.request_kind
 
         def work(tx: Transaction) -> tuple[list[Message], CachedChannelRows | CommitResult, Tip]:
@@ -1197,6 +1201,7 @@ class MessageCompiler:
                 shortened=shortened,
                 head_is_stored=(compiled.head.hash, version) == self._heads_stored.get(number),
                 open_attempt=find_remaining_attempt(compiled, attempt),
+                facts=facts,
             )
             save_counts(tx, self.counter.tokenizer, compiled.new_token_counts)
             if calibration is not None:

@@ -110,6 +110,8 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """How long the provider's prompt cache is asked to keep what it has read. `auto`: as long as it does by default.
     `off`: no cache breakpoints, and no key.
     """
+    cache_diagnostics: bool = False
+    """True if requests ask why the prompt cache missed, where the provider says so for free."""
     policy: PolicyArgument = ""
     """`sliding_window` drops single messages from the front, reserves the whole output, joins reasoning into the text,
     and uses no summaries.
@@ -151,6 +153,7 @@ class CompilerOptionArguments(TypedDict, total=False):
     reserve: Literal["capped", "full"]
     removed_tools: Literal["drop", "keep"] | None
     cache: CacheLifetime
+    cache_diagnostics: bool
     policy: PolicyArgument
     native: NativeContext | None
 

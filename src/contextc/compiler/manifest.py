@@ -115,6 +115,11 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     marks: tuple[CacheMark, ...] = ()
     ttl: str = ""
     """The lifetime of the cache breakpoints; "" is the provider's default."""
+    compared: str = ""
+    """The id of the reply that the provider compares the request with, to say why its cache missed."""
+    miss_reason: str = ""
+    """The provider's word for what it found about its cache. `miss_tokens` were not read."""
+    miss_tokens: int = 0
     added: int = 0
     """Number of rows that this request added; for a resumed session, the rows that were sent."""
     session: str = ""

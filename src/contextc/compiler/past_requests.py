@@ -493,7 +493,7 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
     rows = past.rows[len(past.rows) - record.added :] if record.mode == "resume" else past.rows
     body: JSONObject = decode(stored)
     head = HeadParts.from_body(formatter.messages_key, body, {})
-    return head.bytes(_chunks(formatter, record, rows), record.session or None)
+    return head.bytes(_chunks(formatter, record, rows), record.session or None, record.compared)
 
 
 def join_observed(head: bytes, rows: Sequence[bytes], facts: ObservedFacts) -> bytes:

@@ -3,15 +3,18 @@
 A lifetime is asked for by cache breakpoints, or by a setting of the request. Entries that live longer stand before
 those that live shorter: providers refuse any other order. So all breakpoints of contextc have one lifetime, and never a
 longer one than the caller's own breakpoints before them.
+
+A provider can also be asked why its cache missed, by the id of the reply to compare with.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Literal, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 
-from contextc._json import JSONObject
+from contextc._json import JSON, JSONObject, as_object, id_text
 from contextc.errors import InvalidSetting
 from contextc.formats.request_settings import RequestSettings
 from contextc.providers import Provider
@@ -103,3 +106,75 @@ def _has_key_field(cache: CacheLifetime, provider: Provider) -> bool:
 def make_cache_key(channel: Channel) -> str:
     """Return the key under which the requests of a channel are cached. It is a hash, so that names stay private."""
     return blake2b(f"{channel.conversation}\0{channel}".encode(), digest_size=KEY_BYTES).hexdigest()
+
+
+# ── the provider's diagnosis of a cache miss ──────────────────────────────────────────────────────────────────────────
+# A request that names the reply before it gets a diagnosis. Anthropic answers in `diagnostics.cache_miss_reason` of a
+# message, OpenAI in `prompt_cache_diagnostics` of a response.
+
+
+DIAGNOSIS_REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
+DIAGNOSED_MISS = "cache_miss"
+REPLY_FIELDS = ("message", "response", "delta")
+"""Fields of an event that contain a message or a response."""
+
+
+class CacheDiagnosis(NamedTuple):
+    """The provider's reason for a cache miss in its own word, and the tokens that were not read.
+
+    `reason` can also be `cache_hit`, or the reason why the provider made no diagnosis. It is "" if the reply has none.
+    """
+
+    reason: str = ""
+    missed: int = 0
+
+
+NO_DIAGNOSIS = CacheDiagnosis()
+
+
+class ReplyFacts(NamedTuple):
+    """The id of a reply, and what it says about the cache."""
+
+    id: str = ""
+    diagnosis: CacheDiagnosis = NO_DIAGNOSIS
+
+
+def read_reply_facts(objects: Sequence[JSONObject]) -> ReplyFacts:
+    """Return the facts of a reply: whole, or as its events."""
+    found = list_reply_objects(objects)
+    ids = [text for each in found if (text := id_text(each.get("id")))]
+    return ReplyFacts(ids[0] if ids else "", read_diagnosis(found))
+
+
+def list_reply_objects(objects: Iterable[JSONObject]) -> list[JSONObject]:
+    """Return all objects that can be a message or a response: these, and those inside of them if they are events."""
+    found: list[JSONObject] = []
+    for each in objects:
+        found += [each, *[value for name in REPLY_FIELDS if (value := as_object(each.get(name)))]]
+    return found
+
+
+def read_diagnosis(objects: Iterable[JSONObject]) -> CacheDiagnosis:
+    """Return the last diagnosis in messages or responses."""
+    found = NO_DIAGNOSIS
+    for each in objects:
+        found = _read_anthropic(each) or _read_openai(each) or found
+    return found
+
+
+def _read_anthropic(reply: JSONObject) -> CacheDiagnosis | None:
+    reason = as_object(as_object(reply.get("diagnostics")).get("cache_miss_reason"))
+    return _make_diagnosis(reason.get("type"), reason.get("cache_missed_input_tokens"))
+
+
+def _read_openai(reply: JSONObject) -> CacheDiagnosis | None:
+    found = as_object(reply.get("prompt_cache_diagnostics"))
+    kind: JSON = found.get("type")
+    return _make_diagnosis(found.get("reason") if kind == DIAGNOSED_MISS else kind, found.get("cache_missed_tokens"))
+
+
+def _make_diagnosis(reason: JSON, missed: JSON) -> CacheDiagnosis | None:
+    """Return a diagnosis; None if the reason does not look like a code, such as `tools_changed`."""
+    if not isinstance(reason, str) or not DIAGNOSIS_REASON.fullmatch(reason):
+        return None
+    return CacheDiagnosis(reason, max(0, missed) if isinstance(missed, int) else 0)

@@ -68,7 +68,7 @@ from contextc.compiler.ledger import (
     split_chunk,
 )
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, record_from_json, record_to_json
-from contextc.compiler.prompt_cache import CacheRequest, write_key
+from contextc.compiler.prompt_cache import CacheRequest, ReplyFacts, read_reply_facts, write_key
 from contextc.errors import ContextOverflow, InvalidInput, StaleCompile
 from contextc.formats.base import Formatter, Request, as_json
 from contextc.formats.request_settings import NativeSettings, RequestSettings
@@ -141,8 +141,10 @@ OBSERVED = "observed"
 """The mode of a request that other software sent."""
 MESSAGES_PLACEHOLDER: JSONObject = {"role": "system", "here": "the messages"}  # placeholder for the messages
 SESSION_PLACEHOLDER = "<the session>"  # placeholder for the session id
+REPLY_PLACEHOLDER = "<the reply before>"  # placeholder for the id of the reply that the cache is compared with
 MAX_CACHED_CHUNKS = 8
 _MESSAGES_BYTES, _SESSION_BYTES = encode(MESSAGES_PLACEHOLDER), encode(SESSION_PLACEHOLDER)
+_REPLY_BYTES = encode(REPLY_PLACEHOLDER)
 
 
 class HeadParts(NamedTuple):
@@ -154,6 +156,11 @@ class HeadParts(NamedTuple):
     before: bytes
     after: bytes
     hash: bytes
+
+    @property
+    def compares(self) -> bool:
+        """True if the request asks why the cache missed."""
+        return _REPLY_BYTES in self.before or _REPLY_BYTES in self.after
 
     @classmethod
     def from_body(cls, key: str, body: JSONObject, settings: JSONObject) -> "HeadParts":
@@ -169,9 +176,11 @@ class HeadParts(NamedTuple):
         body, settings = {**field, **self.body}, {**field, **self.settings}
         return self._replace(body=body, settings=settings, before=before, hash=written.digest())
 
-    def bytes(self, chunks: list[bytes], session: str | None) -> bytes:
+    def bytes(self, chunks: list[bytes], session: str | None, compared: str = "") -> bytes:
         """Return the request as bytes, built from chunks of its messages. Empty chunks are skipped."""
         before, after = self.before, self.after
+        if compared:
+            before, after = (each.replace(_REPLY_BYTES, encode(compared), 1) for each in (before, after))
         if session and _SESSION_BYTES in before + after:
             before, after = (each.replace(_SESSION_BYTES, encode(session)) for each in (before, after))
         chunks = [chunk for chunk in chunks if chunk]
@@ -247,6 +256,12 @@ class Compiled:
         """The provider's position in the session that this request resumes."""
         session = self.snapshot.state.session
         return session.cursor if self.session_id and session is not None else ""
+
+    @property
+    def compared(self) -> str:
+        """The id of the reply that the provider compares this request with; "" for none."""
+        asks = self.draft.options.cache_diagnostics and not self.draft.resume and self.provider.cache_comparison
+        return self.snapshot.state.reply_id if asks else ""
 
     @property
     def budget(self) -> Budget:
@@ -350,7 +365,7 @@ class Compiled:
     def body(self) -> bytes:
         """The request as JSON bytes."""
         if self._body is None:
-            self._body = self.head.bytes(self._chunks(), self.session_id)
+            self._body = self.head.bytes(self._chunks(), self.session_id, self.compared)
         return self._body
 
     @property
@@ -635,13 +650,17 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool,
     elif formatter.requires_max_tokens:
         length = budget.reserve or min(provider.model.output, OUTPUT)
     hashed = ("", "") if bare else (terms.head.static, terms.head.tools)
-    key = (*hashed, length, terms.settings_json, resume, marked, continues, terms.cache.ttl)
+    compares = provider.cache_comparison if ask.options.cache_diagnostics and not resume else ()
+    compares = compares if ask.snapshot.state.reply_id else ()
+    key = (*hashed, length, terms.settings_json, resume, marked, continues, terms.cache.ttl, compares)
     if (found := ask.head_cache.get((key, ask.cache_key))) is not None:
         return found
     if (found := ask.head_cache.get(key)) is None:
         text = "" if bare else _static_text(ask.options, terms.instructions.head)
         settings = formatter.settings.write(RequestSettings(model=provider.model_id, max_output_tokens=length)).body
         settings |= terms.cache.settings
+        if compares:
+            settings[compares[0]] = {**settings.get(compares[0], {}), compares[1]: REPLY_PLACEHOLDER}
         if resume and provider.session_field:
             settings[provider.session_field] = SESSION_PLACEHOLDER
         settings = _merge_settings(settings, terms.settings)
@@ -768,6 +787,7 @@ def build_account(
         chain=standing.chain,
         marks=draft.marks,
         ttl=draft.ttl or "" if draft.marks else "",
+        compared=ask.snapshot.state.reply_id if head.compares else "",
         added=len(assembled.new_rows) if assembled.order is None else len(assembled.order),
         session=session,
         held=sight.state.held if draft.resume else 0,
@@ -1840,6 +1860,7 @@ def write_commit(
     shortened: bool,
     head_is_stored: bool,
     open_attempt: ledger.OpenAttempt | None,
+    facts: ReplyFacts,
 ) -> CommitResult:
     """Write the rows, the channel state and the manifest. Returns the new state of the channel."""
     assembled, record = compiled.rows, compiled.record
@@ -1874,6 +1895,7 @@ def write_commit(
         overhead=compiled.overhead_after(usage),
         again=final is not None and final.finish == "pause",
         shortened=shortened or any([bool(item.compacts) for item in items]),
+        reply_id=facts.id,
     )
     if tx.locked is not None:  # with its version, by `lock_channel`
         ledger.update_locked_state(tx, number, version, standing, open_attempt=open_attempt)
@@ -1885,6 +1907,8 @@ def write_commit(
         layout=None if record.layout is None else layout,
         time=messages[-1].time if messages else message_log.now_ms(),
         usage=usage,
+        miss_reason=facts.diagnosis.reason,
+        miss_tokens=facts.diagnosis.missed,
         partial=bool(usage and usage.input and not compiled.measured_input(usage)),
         gave=session.id if session else "",
         remarks=(
@@ -1936,6 +1960,14 @@ def find_session_id(compiled: Compiled, reply: object) -> str | None:
     if compiled.session_id and (reader is None or field not in reader.session_fields):
         return id_text(own.get(field)) or compiled.session_id
     return formatter.session_id_of(own, field) or None
+
+
+def find_reply_facts(compiled: Compiled, reply: object, events: Sequence[JSONObject]) -> ReplyFacts:
+    """Return the id of a reply, and its diagnosis of the cache, if requests of this channel ask for one."""
+    if not compiled.draft.options.cache_diagnostics or not compiled.provider.cache_comparison or compiled.replaced:
+        return ReplyFacts()
+    given = events or ([as_json(reply)] if reply is not None and not isinstance(reply, Message) else [])
+    return read_reply_facts(given)
 
 
 def update_calibration(

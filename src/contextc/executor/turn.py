@@ -1105,6 +1105,7 @@ class TurnRunner:
                 cursor=reader.find_cursor(compiled.provider.session_field),
                 notes=reader.notes,
                 shortened=reader.compacted,
+                events=reader.events,
                 lease=record.lease,
                 in_transaction=also,
             )

@@ -31,6 +31,7 @@ from contextc.compiler.past_requests import (
     split_at_conversation,
     strip_marks,
 )
+from contextc.compiler.prompt_cache import NO_DIAGNOSIS, CacheDiagnosis
 from contextc.errors import ContextcError, InvalidInput, UnknownModel
 from contextc.formats import formatter
 from contextc.formats.base import Formatter, Request, as_json
@@ -40,8 +41,6 @@ from contextc.observation.chain_writer import has_generated_ids
 from contextc.observation.client_ids import ClientIds, host_and_path, read_ids
 from contextc.observation.reply_decoding import (
     DECODE_ERRORS,
-    NO_DIAGNOSIS,
-    CacheDiagnosis,
     DecodedReply,
     FormatDetector,
     decode_logged_reply,

@@ -13,6 +13,7 @@ from typing import NamedTuple, cast
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, as_objects, decode_json
+from contextc.compiler.prompt_cache import CacheDiagnosis, list_reply_objects, read_diagnosis
 from contextc.errors import ContextcError, InvalidReply
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
@@ -235,31 +236,11 @@ def _usage_once(answers: list[Message]) -> list[Message]:
 
 
 DIAGNOSIS = re.compile(r'"(?:prompt_cache_)?diagnostics"\s*:\s*\{')
-DIAGNOSIS_CONTAINERS = ("message", "response", "delta")
-"""Fields of an event that contain a message or response."""
-DIAGNOSIS_REASON = re.compile(r"[a-z][a-z0-9_]{0,63}")
-DIAGNOSED_MISS = "cache_miss"
-
-
-class CacheDiagnosis(NamedTuple):
-    """The provider's reason for a cache miss in its own word, and the tokens that were not read.
-
-    `reason` can also be `cache_hit`, or the reason why the provider made no diagnosis. It is "" if the reply has none.
-    """
-
-    reason: str = ""
-    missed: int = 0
-
-
-NO_DIAGNOSIS = CacheDiagnosis()
 
 
 def read_cache_diagnosis(reply: JSON) -> CacheDiagnosis:
     """Return the diagnosis in a reply: whole, as a list of events, or as the text of a stream."""
-    found = NO_DIAGNOSIS
-    for each in _diagnosed_objects(reply):
-        found = _read_anthropic(each) or _read_openai(each) or found
-    return found
+    return read_diagnosis(_diagnosed_objects(reply))
 
 
 def _diagnosed_objects(reply: JSON) -> Iterator[JSONObject]:
@@ -272,9 +253,7 @@ def _diagnosed_objects(reply: JSON) -> Iterator[JSONObject]:
     else:
         given = cast(list[JSON], reply) if isinstance(reply, list) else []
         events = as_objects(given) or _diagnosis_events([each for each in given if isinstance(each, str)])
-    for event in events:
-        yield event
-        yield from [value for name in DIAGNOSIS_CONTAINERS if (value := as_object(event.get(name)))]
+    yield from list_reply_objects(events)
 
 
 def _diagnosis_events(texts: Iterable[str]) -> list[JSONObject]:
@@ -283,24 +262,6 @@ def _diagnosis_events(texts: Iterable[str]) -> list[JSONObject]:
         line for text in texts if DIAGNOSIS.search(text) for line in LINE_END.split(text) if DIAGNOSIS.search(line)
     ]  # fmt: skip
     return parse_events("\n\n".join(lines)).events if lines else []
-
-
-def _read_anthropic(reply: JSONObject) -> CacheDiagnosis | None:
-    reason = as_object(as_object(reply.get("diagnostics")).get("cache_miss_reason"))
-    return _make_diagnosis(reason.get("type"), reason.get("cache_missed_input_tokens"))
-
-
-def _read_openai(reply: JSONObject) -> CacheDiagnosis | None:
-    found = as_object(reply.get("prompt_cache_diagnostics"))
-    kind: JSON = found.get("type")
-    return _make_diagnosis(found.get("reason") if kind == DIAGNOSED_MISS else kind, found.get("cache_missed_tokens"))
-
-
-def _make_diagnosis(reason: JSON, missed: JSON) -> CacheDiagnosis | None:
-    """Return a diagnosis; None if the reason does not look like a code, such as `tools_changed`."""
-    if not isinstance(reason, str) or not DIAGNOSIS_REASON.fullmatch(reason):
-        return None
-    return CacheDiagnosis(reason, max(0, missed) if isinstance(missed, int) else 0)
 
 
 # ── detection of the format ───────────────────────────────────────────────────────────────────────────────────────────

@@ -206,6 +206,12 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self._native_facts.get("cache_key", False)
 
     @property
+    def cache_comparison(self) -> tuple[str, ...]:
+        """The setting that asks why the cache missed, by the id of the reply before. Empty if there is none here."""
+        found = self._native_facts.get("cache_comparison", ()) if self.model.cache_points else ()
+        return tuple(found) if self.has_own_address else ()
+
+    @property
     def has_own_address(self) -> bool:
         """True if requests go to the provider's own address, not to another server with its API."""
         return self.url == _tables().providers.get(self.name, {}).get("url", "")

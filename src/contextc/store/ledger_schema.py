@@ -396,6 +396,8 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """True if the provider paused and must be called again without new input (`pause_turn`)."""
     cache_key: str = ""
     """The key that names the channel to the prompt cache, if it has one. A fork keeps its parent's."""
+    reply_id: str = ""
+    """The provider's id of the last reply, if the next request is to be compared with it."""
     shortened: bool = False
     """True if the session shortened its own history with the last request, so old content may be missing."""
     container: Container | None = None
