@@ -21,7 +21,7 @@ from contextc.providers.registry import provider
 
 
 class AppendableChange(NamedTuple):
-    """What a message can state in place of a change at the beginning of a request, for the title and the fix."""
+    """Words for the title and the fix of a change that a message could have stated."""
 
     words: str
     fix: str

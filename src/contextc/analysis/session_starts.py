@@ -29,7 +29,7 @@ from contextc.store.ledger_schema import Channel, unpack_record
 from contextc.store.transaction_engine import Transaction
 
 BATCH = 200
-MIN_SESSIONS = 3
+MIN_SESSIONS, MIN_LOST = 3, 2
 DIFFERENT_SHARE = 0.8
 """The share of the sessions that begin differently, from which on that is the rule."""
 LOW_SHARE = 0.5
@@ -52,7 +52,9 @@ class _Start(NamedTuple):
 
 
 class _Difference(NamedTuple):
-    """What a session could have read of another one, what it could read as it is, and the first difference."""
+    """The tokens that a session could have read of another one, those that it can read as it is, and the first
+    difference.
+    """
 
     potential: int
     readable: int
@@ -70,12 +72,22 @@ class _Lost(NamedTuple):
 
 
 class _Group:
-    """Sessions that have most of their head in common."""
+    """Sessions that have most of their head in common. Of those that lost something, the one that lost most is kept."""
 
     def __init__(self, first: _Start) -> None:
         self.heads, self.used = [first], first.request.ended
         self.sessions, self.different = {first.request.channel.conversation}, 0
-        self.lost: list[_Lost] = []
+        self.most: _Lost | None = None
+        self.lost, self.tokens, self.cost, self.is_lower_bound = 0, 0, 0.0, False
+        self.is_priced = False
+
+    def add_loss(self, lost: _Lost) -> None:
+        """Add what a session lost."""
+        self.lost, self.tokens, self.cost = self.lost + 1, self.tokens + lost.tokens, self.cost + (lost.cost or 0.0)
+        self.is_priced = self.is_priced or lost.cost is not None
+        self.is_lower_bound = self.is_lower_bound or lost.now.request.cost_is_lower_bound
+        if self.most is None or (lost.cost or 0.0, lost.tokens) > (self.most.cost or 0.0, self.most.tokens):
+            self.most = lost
 
 
 def find_session_starts(store: Store, conversations: Sequence[str] | None = None) -> list[Finding]:
@@ -103,7 +115,7 @@ def starts_differ(group: _Group) -> bool:
     common. Sessions without a breakpoint in system prompt or tools are not counted where the provider needs one.
     """
     known = len(group.sessions) - 1
-    return known + 1 >= MIN_SESSIONS and group.different >= DIFFERENT_SHARE * known and len(group.lost) >= 2
+    return known + 1 >= MIN_SESSIONS and group.different >= DIFFERENT_SHARE * known and group.lost >= MIN_LOST
 
 
 CODE = register_code(
@@ -117,15 +129,14 @@ CODE = register_code(
 
 
 def _make_finding(group: _Group) -> Iterator[Finding]:
-    if not starts_differ(group):
+    lost = group.most
+    if lost is None or not starts_differ(group):
         return
-    lost = max(group.lost, key=lambda each: (each.cost or 0.0, each.tokens))
     before, now = (each.request for each in (lost.before, lost.now))
     old = before.at(lost.at).element if lost.at < before.count else None
     new = now.at(lost.at) if lost.at < now.count else None
     change, path = compare_elements(old, new.element if new is not None else None)
     words, fix = DESCRIPTIONS[change.kind]
-    costs = [each.cost for each in group.lost]
     part = PARTS[now.head_part_at(lost.at) if lost.at < now.head_ends[1] else None]
     found = CODE.make(
         now.channel.conversation,
@@ -141,8 +152,8 @@ def _make_finding(group: _Group) -> Iterator[Finding]:
                 ),
             )
         ],
-        tokens=sum([each.tokens for each in group.lost]),
-        cost=sum([each for each in costs if each is not None]) if any([each is not None for each in costs]) else None,
+        tokens=group.tokens,
+        cost=group.cost if group.is_priced else None,
         title=f"{group.different + 1:,} of {len(group.sessions):,} sessions begin with {part} of their own"
         + (f": {words}" if change.kind != "text" else ""),
         fix=CODE.fix
@@ -150,8 +161,7 @@ def _make_finding(group: _Group) -> Iterator[Finding]:
         else f"{fix} Then sessions read from the cache what an earlier one wrote.",
         confidence=0.8,
     )
-    is_lower_bound = found.cost is not None and any([each.now.request.cost_is_lower_bound for each in group.lost])
-    yield replace(found, sessions=len(group.sessions), cost_is_lower_bound=is_lower_bound)
+    yield replace(found, sessions=len(group.sessions), cost_is_lower_bound=group.is_priced and group.is_lower_bound)
 
 
 # ── groups of sessions ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,7 +183,7 @@ def _add(store: Store, groups: list[_Group], now: _Start) -> None:
         if found is not None:
             group.different += 1
             if (lost := _find_loss(store, group, found, now)) is not None:
-                group.lost.append(lost)
+                group.add_loss(lost)
             group.heads = [*group.heads, now][-MAX_HEADS:]
         group.used = max(group.used, now.request.ended)
         return

@@ -35,7 +35,7 @@ STARTS_STATE = (
     "SELECT (SELECT count(*) FROM main.channel), (SELECT max(number) FROM main.channel),"
     " (SELECT sum(revision) FROM main.conversation)"
 )
-"""What changes if a session begins, or if one is redacted or deleted."""
+"""Values that change if a session begins, or if one is redacted or deleted."""
 
 
 class Figures(Struct, frozen=True, kw_only=True):
