@@ -9,7 +9,7 @@ from typing import Any, get_args
 import pytest
 
 import contextc as cc
-from contextc._json import JSONObject, decode
+from contextc._json import JSONObject, decode, encode
 from contextc.compiler.prompt_cache import MINUTES, CacheLifetime
 from contextc.errors import InvalidSetting
 from contextc.formats import formatter
@@ -17,6 +17,7 @@ from contextc.providers import ProviderCall, endpoint
 from contextc.tools import NativeTool
 from tests.fake_vendors import KEY, FakeVendors
 from tests.fake_vendors.replies import Reply
+from tests.fake_vendors.responses import RequestHead
 from tests.formats.known import problems
 
 LONG = "Be careful with this project, and follow its rules. " * 800
@@ -339,6 +340,27 @@ def test_openai_keeps_entries_as_long_as_was_asked_for(model: str, cache: str, h
     shares, usages = day(model, [20, 60, 600], cache=cache)
     assert [share > 0.8 for share in shares] == [False, *hits]
     assert [usage.cache_write_long > 0 for usage in usages] == [cache == "12h"] * 4
+
+
+@pytest.mark.parametrize(("format", "path"), [("openai_chat", "chat/completions"), ("openai_responses", "responses")])
+def test_openai_refuses_keys_and_lifetimes_that_it_does_not_take(format: str, path: str) -> None:
+    """A fake that took them would hide a request that the vendor refuses. The first error text is the vendor's own."""
+    text: JSONObject = {"role": "user", "content": "hi"}
+    body: JSONObject = {"model": "gpt-6-sol", formatter(format).messages_key: [text]}
+    head = RequestHead(
+        "POST", f"/v1/{path}", {}, {"authorization": f"Bearer {KEY}", "content-type": "application/json"}
+    )
+    standin = FakeVendors(lambda ask: Reply("Yes."))
+    said = {
+        "prompt_cache_key": ("a" * 65, "Expected a string with maximum length 64, but got a string with length 65"),
+        "prompt_cache_options": ({"ttl": "1h"}, "Invalid value: '1h'. Supported values are: '30m'"),
+    }
+    for name, (value, error) in said.items():
+        answer, _ = standin.desk.answer(head, encode({**body, name: value}))
+        assert answer.status == 400
+        assert error in b"".join(answer.steps).decode()
+    good = {**body, "prompt_cache_key": "a" * 64, "prompt_cache_options": {"ttl": "30m", "mode": "implicit"}}
+    assert standin.desk.answer(head, encode(good))[0].status == 200
 
 
 def test_vendors_refuse_what_they_do_not_have() -> None:
