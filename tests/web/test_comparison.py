@@ -106,8 +106,9 @@ def test_any_other_request_can_be_compared(client: TestClient, store: cc.Store) 
     assert back["break_index"] is None
     there = ask.request(2, "/comparison", to_conversation="other", to_channel=other.channel, to_request=2)
     assert there["before"]["conversation"] == "other"
-    assert [shown(each) for each in there["differences"]] == ["[-two-][+one+]"]
-    assert there["differences"][0]["is_break"]
+    key, word = there["differences"]
+    assert "prompt_cache_key" in key["before"], "each conversation has its own"
+    assert shown(word) == "[-two-][+one+]"
     lines = ask.request(2, "/diff", to_conversation="other", to_channel=other.channel, to_request=2)
     assert lines["before"] == 2
     assert any('"two"' in line for hunk in lines["hunks"] if hunk["kind"] == "removed" for line in hunk["lines"])
