@@ -27,6 +27,7 @@ OPTION_CODE = {
     "betas": "betas=[…]",
     "settings": "settings={…}",
     "cache": 'cache="…"',
+    "cache_diagnostics": "cache_diagnostics=True",
     "native": "native=NativeContext(…)",
     "compact": "agent.compact(…, native=True)",
 }
@@ -139,9 +140,9 @@ INTRODUCTION = """# What providers offer
 """
 DETAILS = """
 `settings={…}` is passed to the agent or to `compile`, with the fields of the provider. `betas=[…]` is passed to
-the agent or to `cc.provider` ([beta features](../providers.md#beta-features)). `cache="…"` and
-[`native`](../compiler.md#a-providers-own-compaction) are options of the compiler. "Known from" names who accepts such a
-request, or describes such a reply: the types in the vendor's own SDK, the vendor's documentation, or only a stand-in
+the agent or to `cc.provider` ([beta features](../providers.md#beta-features)). `cache="…"`, `cache_diagnostics=True`
+and [`native`](../compiler.md#a-providers-own-compaction) are options of the compiler. "Known from" names who accepts
+such a request, or describes such a reply: the types in the vendor's SDK, its documentation, or only a stand-in
 for the API. The test proves the state.
 """
 PROVIDER_NAMES = {
