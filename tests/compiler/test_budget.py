@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.compiler.fit_budget import STEPS_LEFT_OUT_TEXT
 from contextc.compiler.history import HISTORY_TOOLS
 from tests.compiler.sized_conversations import (
@@ -287,3 +288,32 @@ def test_a_reply_with_impossible_figures_is_stored_without_them(count: object) -
     with compiler.attempt(compiled) as attempt:
         (reply,) = attempt.commit({"choices": [choice], "usage": {"prompt_tokens": count, "completion_tokens": 3}})
     assert (reply.text, reply.usage) == ("Hi.", cc.Usage(output=3))
+
+
+ANSWERS: dict[str, JSONObject] = {
+    "anthropic:claude-opus-5-5": {"role": "assistant", "content": [{"type": "text", "text": "Hi."}], "usage": "many"},
+    "openai:gpt-5.5": {
+        "status": "completed",
+        "output": [{"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Hi."}]}],
+        "usage": "many",
+    },
+    "openai-chat:gpt-5.5": {
+        "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hi."}, "finish_reason": "stop"}],
+        "usage": "many",
+    },
+    "google:gemini-3-pro": {
+        "candidates": [{"content": {"role": "model", "parts": [{"text": "Hi."}]}, "finishReason": "STOP"}],
+        "usageMetadata": "many",
+    },
+}
+
+
+@pytest.mark.parametrize("model", ANSWERS)
+def test_a_reply_whose_usage_is_no_object_is_stored_without_it(model: str) -> None:
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, model)
+    store.append("c", cc.user("Hello?"))
+    with compiler.attempt(compiler.compile("c")) as attempt:
+        (reply,) = attempt.commit(ANSWERS[model])
+    assert reply.text == "Hi."
+    assert reply.usage is None or reply.usage == cc.Usage()

@@ -7,7 +7,7 @@ sent as a delta.
 from collections.abc import Iterable, Mapping
 from typing import cast
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_object
 from contextc.errors import FailureKind
 from contextc.formats.block_table import BlockDelta, apply_delta
 from contextc.formats.streams import (
@@ -47,7 +47,7 @@ def collect_events(events: Iterable[JSONObject]) -> JSONObject:
                 _parse_input(blocks.get(event["index"], {}))
             case "message_delta":
                 reply |= {name: value for name, value in event["delta"].items() if value is not None}
-                used = cast(JSONObject, event.get("usage") or {})
+                used = as_object(event.get("usage"))
                 counts = {name: count for name, count in used.items() if count is not None}
                 reply["usage"] = {**reply.get("usage", {}), **counts}
                 reply |= {"context_management": event["context_management"]} if event.get("context_management") else {}

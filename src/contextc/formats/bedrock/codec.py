@@ -540,7 +540,7 @@ def decode_request(body: JSONObject, provider: str) -> Request:
 def decode_reply(reply: JSONObject, provider: str, model: str | None = None) -> Message:
     """Decode a reply. `model` is the requested model, which the reply does not name."""
     reply = cast(JSONObject, bytes_to_base64(reply))
-    usage = cast(JSONObject, reply.get("usage") or {})
+    usage = as_object(reply.get("usage"))
     read, written = usage.get("cacheReadInputTokens") or 0, usage.get("cacheWriteInputTokens") or 0
     kept = [each.get("inputTokens") or 0 for each in as_objects(usage.get("cacheDetails")) if each.get("ttl") == "1h"]
     tier = billing_word(as_object(reply.get("serviceTier")).get("type"))

@@ -10,7 +10,7 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, id_text
+from contextc._json import JSONObject, as_object, id_text
 from contextc.formats.anthropic.codec import FINISH_REASONS
 from contextc.formats.anthropic.streams import AnthropicStreamReader, collect_events
 from contextc.formats.claude_code.codec import (
@@ -167,7 +167,7 @@ def _with_usage(messages: list[Message], rough: list[bool], result: JSONObject) 
     Lines are written before the length of their reply is known. The last reply that has only lines gets the tokens that
     no other reply accounts for.
     """
-    usage, reason = cast(JSONObject, result.get("usage") or {}), cast(str | None, result.get("stop_reason"))
+    usage, reason = as_object(result.get("usage")), cast(str | None, result.get("stop_reason"))
     last = max((index for index, message in enumerate(messages) if message.role == "assistant"), default=-1)
     if last >= 0 and messages[last].finish is None and reason:
         messages[last] = replace(messages[last], finish=FINISH_REASONS.get(reason, reason))

@@ -7,7 +7,7 @@ from typing import assert_never, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode, encode_canonical
+from contextc._json import JSON, JSONObject, as_object, encode, encode_canonical
 from contextc.formats.base import (
     EncodedSegment,
     PartEncoder,
@@ -385,7 +385,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     content = cast(JSONObject, candidate.get("content") or {})
     decoder = _Decoder(provider, model=reply.get("modelVersion"))
     parts = tuple(decoder.part(block) for block in _as_list(content.get("parts")) if block != {"text": ""})
-    usage = cast(JSONObject, reply.get("usageMetadata") or {})
+    usage = as_object(reply.get("usageMetadata"))
     thoughts = usage.get("thoughtsTokenCount") or 0
     rest = {name: reply[name] for name in ("responseId", "modelVersion", "promptFeedback") if reply.get(name)}
     rest |= {name: candidate[name] for name in CANDIDATE_FIELDS if candidate.get(name)}
@@ -423,7 +423,7 @@ def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     candidate: JSONObject = {}
     parts: list[JSONObject] = []
     for event in events:
-        usage: JSONObject = {**reply.get("usageMetadata", {}), **(event.get("usageMetadata") or {})}
+        usage = {**as_object(reply.get("usageMetadata")), **as_object(event.get("usageMetadata"))}
         reply |= {**event, "usageMetadata": usage}
         for choice in cast(list[JSONObject], event.get("candidates") or []):
             if choice.get("index", 0) != 0:

@@ -7,7 +7,7 @@ from typing import assert_never, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_object
 from contextc.formats.base import (
     UNKNOWN_TOOL,
     EncodedSegment,
@@ -318,7 +318,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     decoder = _Decoder(provider, model=reply.get("model"))
     said: JSONObject = {**cast(JSONObject, choice.get("message") or {}), "role": "assistant"}
     said["content"] = [_with_thinking_list(block) for block in as_chunks(said.get("content"))]
-    usage = cast(JSONObject, reply.get("usage") or {})
+    usage = as_object(reply.get("usage"))
     facts: JSONObject = {name: reply[name] for name in ("id", "model") if reply.get(name)}
     cut = choice.get("finish_reason", "") is None and not usage
     finish = choice.get("finish_reason") or (None if cut else "stop")

@@ -594,7 +594,7 @@ def decode_reply(
     if (reasoning_field and message.parts) or codec.encode_message(replace(message, extra=silent)) is not None:
         silent = _select_extra(message.extra, provider, back)
     message = replace(message, extra=silent)  # a reply with nothing but an empty text is not sent back
-    usage = cast(JSONObject, reply.get("usage") or {})
+    usage = as_object(reply.get("usage"))
     read = cast(JSONObject, usage.get("prompt_tokens_details") or {})
     wrote = cast(JSONObject, usage.get("completion_tokens_details") or {})
     facts: JSONObject = {name: reply[name] for name in ("id", "model", "provider") if reply.get(name)}

@@ -580,7 +580,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
         [{"role": "assistant", **item} if item.get("type") == "message" else item for item in _output(reply)]
     )
     parts = tuple(part for message in messages for part in message.parts)
-    usage = cast(JSONObject, reply.get("usage") or {})
+    usage = as_object(reply.get("usage"))
     read = cast(JSONObject, usage.get("input_tokens_details") or {})
     kept = as_object(read.get("cache_write_tokens_details"))
     wrote = cast(JSONObject, usage.get("output_tokens_details") or {})
