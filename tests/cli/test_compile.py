@@ -8,7 +8,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler.prompt_cache import CacheLifetime, nearest_lifetime
 from contextc.formats import format_names
+from contextc.inspection.preview import preview_request
 from tests.cli.conftest import Run
 from tests.conftest import some
 
@@ -396,3 +398,20 @@ def test_explain_lists_the_channels_where_there_are_several(run: Run, address: s
     assert len(json.loads(run("explain", "demo", "--json", "--store", address).stdout)) == 2
     one = run("explain", "demo", "-m", "openai:gpt-6.1-terra", "--store", address)
     assert one.stdout.startswith("demo: request 1 for assistant on openai:gpt-6.1-terra")
+
+
+@pytest.mark.parametrize("cache", ["off", "1h", "auto"])
+def test_a_preview_asks_the_cache_for_the_same(store: cc.Store, cache: CacheLifetime) -> None:
+    """Guarantee 13.1: lifetimes, keys and comparisons are those of the last request."""
+    for model in ("anthropic:claude-opus-5-5", "mistral:mistral-large-latest", "openai:gpt-6-sol"):
+        name = model.partition(":")[0]
+        lifetime = nearest_lifetime(cache, cc.provider(model))
+        compiler = cc.MessageCompiler(store, model, cache=lifetime, cache_diagnostics=cache == "1h", fetch=False)
+        for _ in range(2):
+            store.append(name, cc.user("Look. " * 2_000))
+            compiled = compiler.compile(name, instructions="Be brief.")
+            compiler.begin(compiled)
+            compiler.commit(compiled, cc.assistant("Yes."), events=[{"message": {"id": "reply"}}])
+        store.append(name, cc.user("Go on"))
+        wanted = compiler.compile(name, instructions="Be brief.").body
+        assert preview_request(store, compiler.provider, name).body == wanted

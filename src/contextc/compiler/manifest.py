@@ -114,7 +114,7 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     chain: str
     marks: tuple[CacheMark, ...] = ()
     ttl: str = ""
-    """The lifetime of the cache breakpoints; "" is the provider's default."""
+    """The lifetime that the prompt cache is asked for, by the breakpoints if there are any; "" is the default."""
     compared: str = ""
     """The id of the reply that the provider compares the request with, to say why its cache missed."""
     miss_reason: str = ""

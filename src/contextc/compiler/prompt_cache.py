@@ -25,6 +25,8 @@ CacheLifetime: TypeAlias = Literal["auto", "5m", "30m", "1h", "12h", "off"]
 MINUTES = {"": 5, "5m": 5, "30m": 30, "1h": 60, "12h": 720}
 """Lifetimes in minutes. A breakpoint without one lives as long as the shortest."""
 KEY_BYTES = 16
+REPLY_PLACEHOLDER = "<the reply before>"
+"""Placeholder in a head for the id of the reply that the cache is compared with."""
 NO_CHOICE = "the cache lifetime {} is not asked for: {} has none to choose"
 OTHER_LIFETIME = "the cache lifetime is not {} but {}, which {}: longer lifetimes must stand before shorter ones"
 
@@ -94,6 +96,16 @@ def write_key(cache: CacheLifetime, provider: Provider, key: str) -> JSONObject:
     if not key or not _has_key_field(cache, provider):
         return {}
     return provider.formatter.settings.write(RequestSettings(cache_key=key)).body
+
+
+def without_key(settings: JSONObject, key: str) -> JSONObject:
+    """Return sent settings without what the compiler adds for the cache: the key, and the reply to compare with."""
+    found = {name: value for name, value in settings.items() if not key or value != key}
+    for name, value in settings.items():
+        if isinstance(value, dict) and REPLY_PLACEHOLDER in value.values():
+            kept = {field: each for field, each in value.items() if each != REPLY_PLACEHOLDER}
+            found = {**found, name: kept} if kept else {each: found[each] for each in found if each != name}
+    return found
 
 
 def _has_key_field(cache: CacheLifetime, provider: Provider) -> bool:

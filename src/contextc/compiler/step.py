@@ -68,7 +68,7 @@ from contextc.compiler.ledger import (
     split_chunk,
 )
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, record_from_json, record_to_json
-from contextc.compiler.prompt_cache import CacheRequest, ReplyFacts, read_reply_facts, write_key
+from contextc.compiler.prompt_cache import REPLY_PLACEHOLDER, CacheRequest, ReplyFacts, read_reply_facts, write_key
 from contextc.errors import ContextOverflow, InvalidInput, StaleCompile
 from contextc.formats.base import Formatter, Request, as_json
 from contextc.formats.request_settings import NativeSettings, RequestSettings
@@ -141,7 +141,6 @@ OBSERVED = "observed"
 """The mode of a request that other software sent."""
 MESSAGES_PLACEHOLDER: JSONObject = {"role": "system", "here": "the messages"}  # placeholder for the messages
 SESSION_PLACEHOLDER = "<the session>"  # placeholder for the session id
-REPLY_PLACEHOLDER = "<the reply before>"  # placeholder for the id of the reply that the cache is compared with
 MAX_CACHED_CHUNKS = 8
 _MESSAGES_BYTES, _SESSION_BYTES = encode(MESSAGES_PLACEHOLDER), encode(SESSION_PLACEHOLDER)
 _REPLY_BYTES = encode(REPLY_PLACEHOLDER)
@@ -786,7 +785,7 @@ def build_account(
         head=head.hash.hex(),
         chain=standing.chain,
         marks=draft.marks,
-        ttl=draft.ttl or "" if draft.marks else "",
+        ttl=draft.ttl or (ask.options.cache if ask.options.cache != "auto" else ""),
         compared=ask.snapshot.state.reply_id if head.compares else "",
         added=len(assembled.new_rows) if assembled.order is None else len(assembled.order),
         session=session,

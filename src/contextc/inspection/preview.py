@@ -8,7 +8,7 @@ request would have. Dynamic fragments cannot be previewed, because the program r
 from collections.abc import Iterable, Sequence, Set
 from contextlib import suppress
 from copy import deepcopy
-from typing import NamedTuple, Unpack, cast
+from typing import NamedTuple, Unpack, cast, get_args
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +24,7 @@ from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_request, load_channel_provider, load_records
+from contextc.compiler.prompt_cache import CacheLifetime, nearest_lifetime, without_key
 from contextc.compiler.step import Compiled, build_lines
 from contextc.errors import (
     ContextOverflow,
@@ -68,6 +69,8 @@ class RequestHead(Struct, frozen=True):
     output: int | None = None
     fetch: bool = True
     """True if `fetch_result` is among the tools."""
+    cache: CacheLifetime = "auto"
+    cache_diagnostics: bool = False
 
 
 def preview_request(
@@ -95,7 +98,12 @@ def preview_request(
     prompt = head.prompt
     if system_prompt is not None:
         prompt = PromptBuilder([PromptFragment("system_prompt", system_prompt)]).render()
-    arguments: CompilerOptionArguments = {"fetch": head.fetch, **options}
+    arguments: CompilerOptionArguments = {
+        "fetch": head.fetch,
+        "cache": nearest_lifetime(head.cache, provider),
+        "cache_diagnostics": head.cache_diagnostics,
+        **options,
+    }
     return MessageCompiler(store, provider, **arguments).compile(
         conversation,
         name=agent,
@@ -158,7 +166,7 @@ def load_last_request(store: Store, conversation: str) -> tuple[Channel, Request
 def load_last_head(store: Store, channel: Channel, provider: Provider) -> RequestHead | None:
     """Return system prompt, tools and settings of the last request; None if there is none."""
 
-    def work(tx: Transaction) -> tuple[ChannelState, bytes, str, list[Item]] | None:
+    def work(tx: Transaction) -> tuple[ChannelState, bytes, str, list[Item], str] | None:
         found = ledger.find_channel(tx, channel)
         last = [record_from_json(body) for body in ledger.load_manifests(tx, found.number, limit=1)] if found else []
         if found is None or not last:
@@ -168,12 +176,13 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
         lead = load_messages_by_place(tx, state.lead or ())
         rows = ledger.load_rows(tx, state.layout) if state.changes else []
         changes = [item for each in rows for item in each.row.items if item.kind == "change"]
-        return (state, stored, "\n\n".join([message.text for message in lead.values()]), changes) if stored else None
+        text = "\n\n".join([message.text for message in lead.values()])
+        return (state, stored, text, changes, last[0].ttl) if stored else None
 
     seen = store.read(work)
     if seen is None:
         return None
-    state, stored, lead, changes = seen
+    state, stored, lead, changes, cache = seen
     formatter = provider.formatter
     body: JSONObject = decode(stored)
     if formatter.messages_key not in body:  # an observed body that could not be split
@@ -187,11 +196,13 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
         apply_changes(formatter, _as_passed(request.tools, state.head.tools), changes),
         {
             name: value
-            for name, value in formatter.with_effort(request.settings, effort).items()
+            for name, value in without_key(formatter.with_effort(request.settings, effort), state.cache_key).items()
             if name not in (provider.session_field, *COMPILER_FIELDS)
         },
         formatter.settings.read(request.settings).settings.max_output_tokens,
         any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in request.tools),
+        cast(CacheLifetime, cache) if cache in get_args(CacheLifetime) else "auto",
+        bool(state.reply_id),
     )
 
 
