@@ -103,7 +103,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.usefixtures("clock")
 def test_code_that_waits_for_a_tool_gets_its_results_in_the_same_container() -> None:
-    """Otherwise the vendor refuses the request, and programmatic tool calling ends at the first call."""
+    """Guarantee 23.3: otherwise the vendor refuses the request, and programmatic tool calling ends there."""
     script = Anthropic()
     store = cc.open_store("memory:")
     executor = cc.AgentExecutor(store, OPUS, tools=[CODE_EXECUTION, query], triggers=(), endpoint=script)
@@ -127,6 +127,7 @@ def test_the_container_is_named_until_a_reply_names_another() -> None:
 
 
 def test_an_expired_container_is_not_named(clock: list[int]) -> None:
+    """Guarantee 23.3."""
     talk = Talk()
     clock[0] = AFTER
     compiled = talk.compile()
@@ -137,6 +138,7 @@ def test_an_expired_container_is_not_named(clock: list[int]) -> None:
 @pytest.mark.usefixtures("clock")
 @pytest.mark.parametrize("model", ["openai:gpt-5.4", "gemini:gemini-3-pro"])
 def test_a_container_is_not_named_to_another_provider(model: str) -> None:
+    """Guarantee 23.3."""
     talk = Talk()
     other = cc.MessageCompiler(talk.store, model)
     assert b"container" not in other.compile("demo", tools=[query]).body.replace(b"container_id", b"")
@@ -187,7 +189,7 @@ def gemini_reply(text: str, finish: str = "STOP", token: str = "") -> JSONObject
 
 
 def test_a_token_of_google_continues_its_reply_by_the_same_request() -> None:
-    """As Google's SDK does: the contents do not change until the reply is complete."""
+    """Guarantee 23.3: as Google's SDK does: the contents do not change until the reply is complete."""
     store = cc.open_store("memory:")
     compiler = cc.MessageCompiler(store, GEMINI)
     store.append("demo", cc.user("Write a book."))

@@ -109,6 +109,7 @@ def test_a_provider_without_it_gets_the_usual_request(model: str) -> None:
 
 @pytest.mark.parametrize("model", [OPUS, GPT])
 def test_without_the_option_nothing_is_left_to_a_provider(model: str) -> None:
+    """Guarantee 23.4."""
     compiled = compiler(model).compile("demo")
     assert "context_management" not in compiled.params
     assert compiled.headers == {}

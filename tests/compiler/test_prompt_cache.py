@@ -63,7 +63,7 @@ def marks_of(value: object) -> list[JSONObject]:
 
 @pytest.mark.parametrize(("model", "ttl"), LIFETIMES)
 def test_each_lifetime_is_asked_for_as_the_vendor_takes_it(model: str, ttl: str) -> None:
-    """A request with a field that the vendor does not have is refused. The types are those of the vendors' SDKs."""
+    """Guarantee 23.2: a field that the vendor does not have is refused. The types are those of the vendors' SDKs."""
     compiled = talk(model, cache=ttl)
     body = decode(compiled.body)
     marks = marks_of(body)
@@ -140,7 +140,7 @@ def web_search(ttl: str) -> NativeTool:
 
 @pytest.mark.parametrize(("of_tool", "asked", "sent"), [("5m", "1h", "5m"), ("", "1h", "5m"), ("1h", "5m", "5m")])
 def test_longer_lifetimes_stand_before_shorter_ones(of_tool: str, asked: str, sent: str) -> None:
-    """Any other order is refused. The caller's breakpoints stay as they are; the manifest says what was changed."""
+    """Guarantee 23.2: any other order is refused. The caller's breakpoints stay; the manifest says what changed."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), CLAUDE, cache=asked)
     compiler.store.append("demo", cc.user("Look."))
     compiled = compiler.compile("demo", instructions=LONG, tools=[web_search(of_tool)])
@@ -166,7 +166,7 @@ def test_an_automatic_breakpoint_of_the_caller_has_the_lifetime_of_all(asked: st
 
 @pytest.mark.parametrize(("model", "cache"), [(CLAUDE, "30m"), (BEDROCK, "12h"), (CHAT, "12h"), (RESPONSES, "1h")])
 def test_a_lifetime_that_the_provider_does_not_have_is_an_error(model: str, cache: CacheLifetime) -> None:
-    """The error says what it has, before anything is sent."""
+    """Guarantee 23.2: the error says what it has, before anything is sent."""
     lifetimes = " or ".join(map(repr, cc.provider(model).cache_lifetimes))
     with pytest.raises(InvalidSetting, match=f"has no lifetime '{cache}'") as caught:
         cc.MessageCompiler(cc.open_store("memory:"), model, cache=cache)
@@ -217,7 +217,7 @@ KEYED = [RESPONSES, CHAT, "openai:gpt-4.1", "openai-session:gpt-6-sol", "mistral
 
 @pytest.mark.parametrize("model", KEYED)
 def test_a_channel_has_one_key(model: str) -> None:
-    """The vendor finds the entries of a conversation by it. Names in it would be seen by the vendor."""
+    """Guarantee 23.2: the vendor finds the entries of a conversation by it. Names in it would be seen by the vendor."""
     store = cc.open_store("memory:")
     keys = [decode(talk(model, 1, store=store).body)["prompt_cache_key"] for _ in range(3)]
     assert len({*keys}) == 1
@@ -321,7 +321,7 @@ def with_key(monkeypatch: pytest.MonkeyPatch) -> None:
     [("auto", [True, False, False]), ("5m", [True, False, False]), ("1h", [True, True, False]), ("off", [False] * 3)],
 )
 def test_entries_live_as_long_as_was_asked_for(model: str, cache: str, hits: list[bool]) -> None:
-    """After 3, 40 and 80 minutes. The vendor refuses a request with more than four breakpoints, or in another order."""
+    """Guarantee 23.2: after 3, 40 and 80 minutes. The vendor refuses more than four breakpoints, or another order."""
     shares, usages = day(model, [3, 40, 80], cache=cache)
     assert [share > 0.8 for share in shares] == [False, *hits]
     assert all(usage.cache_write_long == (usage.cache_write if cache == "1h" else 0) for usage in usages)

@@ -102,7 +102,7 @@ def wire(compiled: Compiled) -> list[JSONObject]:
 
 @pytest.mark.parametrize("model", FORMATS)
 def test_what_a_compaction_stands_for_is_neither_sent_nor_counted(model: str) -> None:
-    """The vendor ignores it, so it would only be uploaded, counted, and trimmed too early."""
+    """Guarantee 23.4: the vendor ignores it, so it would only be uploaded, counted, and trimmed too early."""
     talk = Talk(model, keep_words=0, keep_index=0)
     compiled = talk.ask()
     first = wire(compiled)[0]
@@ -176,7 +176,7 @@ def test_a_compaction_that_failed_replaces_nothing() -> None:
 
 @pytest.mark.parametrize("model", FORMATS)
 def test_another_provider_gets_the_whole_conversation(model: str) -> None:
-    """It cannot read the block of this one."""
+    """Guarantee 23.4: it cannot read the block of this one."""
     talk = Talk(model)
     talk.ask()
     other = cc.MessageCompiler(talk.store, GPT if model == OPUS else OPUS).compile("demo")
@@ -247,7 +247,7 @@ def test_a_summary_of_ours_stands_for_all_messages(model: str) -> None:
 
 @pytest.mark.parametrize("model", FORMATS)
 def test_a_request_that_the_provider_compacted_is_no_sample(model: str) -> None:
-    """Its input is that of the summary, so the counts of all later requests would be too small."""
+    """Guarantee 23.5: its input is that of the summary, so the counts of all later requests would be too small."""
     talk = Talk(model)
     assert talk.compiler.explain("demo").record.partial
     compiled = talk.ask()

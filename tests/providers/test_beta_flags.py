@@ -39,7 +39,7 @@ class Listening(Scripted):
 def test_flags_and_headers_reach_the_vendor_and_the_manifest_names_the_flags(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The vendor's own SDK sends them. Values of headers are neither stored nor logged nor printed."""
+    """Guarantee 23.1: the vendor's own SDK sends them. Values of headers are neither stored nor logged nor printed."""
     monkeypatch.setenv("TEST_KEY", KEY)
     caplog.set_level(logging.DEBUG, logger="contextc")
     file = tmp_path / "chat.db"
@@ -76,7 +76,7 @@ def test_a_request_for_a_client_of_ones_own_says_its_headers() -> None:
 
 @pytest.mark.parametrize("name", ["betas", "anthropic_beta", "extra_headers"])
 def test_a_setting_that_belongs_into_a_header_is_refused_in_the_body(name: str) -> None:
-    """Vendors ignore or refuse it there."""
+    """Guarantee 23.1: vendors ignore or refuse it there."""
     store = cc.open_store("memory:")
     store.append("demo", cc.user("hi"))
     compiler = cc.MessageCompiler(store, OPUS)
@@ -108,7 +108,7 @@ def test_flags_and_headers_that_cannot_work_are_refused(given: dict[str, Any], s
 
 
 def test_a_flag_that_the_vendor_refuses_is_not_sent_again() -> None:
-    """The turn goes on without it, with an event, and later turns do not ask again."""
+    """Guarantee 23.1: the turn goes on without it, with an event, and later turns do not ask again."""
     refusal = fails("invalid", f"Unexpected value(s) `{INLINE}` for the `anthropic-beta` header")
     line = Listening(says("one"), refusal, says("two"), says("three"))
     store = cc.open_store("memory:")
@@ -164,7 +164,7 @@ def test_a_flag_that_bedrock_refuses_is_not_sent_again() -> None:
 
 
 def test_a_flag_that_appended_tools_need_can_be_refused_later() -> None:
-    """Then the tools go into the head of a new epoch. Otherwise the flag would be sent with every later request."""
+    """Guarantee 23.1: then the tools go into the head of a new epoch. Otherwise the flag would be sent forever."""
 
     def read() -> str:
         """Read."""
