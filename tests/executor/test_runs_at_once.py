@@ -352,6 +352,39 @@ def test_a_run_that_waits_for_approval_is_continued_beside_the_other() -> None:
     assert [message.run for message in store.load("demo") if message.tool_results] == ["r2", "r1"]
 
 
+def test_a_run_that_begins_while_a_step_is_prepared_is_still_going() -> None:
+    """Its open call is no interrupted one. What it wrote follows when it has ended, in one piece."""
+
+    async def play() -> None:
+        loop, gate = asyncio.get_running_loop(), Gate()
+        begun: list[cc.executor.Turn] = []
+
+        def wait_for_the_other(_: PromptContext) -> str:
+            if first.requests and not begun:
+                begun.append(asyncio.run_coroutine_threadsafe(begin(), loop).result())
+            return ""
+
+        async def begin() -> cc.executor.Turn:
+            turn = executor(store, Scripted(HOLDING, says("r2 done")), "r2", gate.hold).start("demo", "two")
+            await gate.reached.wait()
+            return turn
+
+        running = cc.AgentExecutor(
+            store, SONNET, name="coder", run="r1", tools=[add], endpoint=first, triggers=(),
+            instructions=wait_for_the_other,
+        )  # fmt: skip
+        assert (await running.start("demo", "one").wait()).text == "r1 done"
+        gate.opened.set()
+        assert (await begun[0].wait()).text == "r2 done"
+        await executor(store, after, None).start("demo", "three").wait()
+
+    store = cc.open_store("memory:")
+    first, after = Scripted(says("r1", call(1)), says("r1 done")), Scripted(says("ok"))
+    asyncio.run(play())
+    assert texts(first.requests[1]) == ["one", "r1", "add", "3", "two"]
+    assert texts(after.requests[0])[-5:] == ["r1 holds", "hold", "held", "r2 done", "three"]
+
+
 def test_many_runs_at_once_lose_and_double_nothing(store: cc.Store) -> None:
     """On every kind of store: each question is answered once, and the next request has all of it once."""
 

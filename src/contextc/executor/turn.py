@@ -43,6 +43,7 @@ from contextc.executor.turn_store import (
     FAILED_REASON,
     KEPT_STEPS,
     GivenInput,
+    RunningRuns,
     TurnResult,
     TurnState,
     TurnStore,
@@ -131,6 +132,8 @@ class StepPreparer:
         self.fragments = TurnFragments(config, turn_store)
         self._rendered: AgentArguments | None = None
         """The arguments of the next step with rendered fragments, if they have functions."""
+        self._running: RunningRuns | None = None
+        """The other runs that were still going when the arguments were loaded; None if this turn belongs to no run."""
         self._has_summaries = config.summarize is not None and not config.compiler.options.slides
         self._agent_triggers = [each for each in self.triggers if each.scope == "agent"]
         self._channel_triggers = [each for each in self.triggers if each.scope == "channel"]
@@ -169,7 +172,8 @@ class StepPreparer:
         if context.responding_to is None and sender is not None:
             asked["context"] = replace(context, responding_to=sender)
         agent = self.config.channel_agent(self.turn_store.agent)
-        return {**asked, "name": agent, "running": self.turn_store.load_running()}
+        self._running = self.turn_store.load_running()
+        return {**asked, "name": agent, "running": self._running and self._running.names}
 
     def prepare_after_compaction(self, index: int, states: dict[str, JSONObject]) -> PreparedStep:
         """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
@@ -199,16 +203,26 @@ class StepPreparer:
         return self.add_usage_messages(PreparedStep(compiled, {}), index)
 
     def compile(self, upcoming: Sequence[Message] = ()) -> Compiled:
-        """Compile the request. With `upcoming` messages, compile a dry run that includes them."""
-        return self.config.compiler.compile(
-            self.turn_store.conversation,
-            max_input_tokens=self.turn_state.budget,
-            retry=self.turn_state.finish == "pause",
-            upcoming=upcoming,
-            headroom=self._headroom,
-            dry_run=bool(upcoming),
-            **self._compile_arguments,
-        )
+        """Compile the request. With `upcoming` messages, compile a dry run that includes them.
+
+        A run that began after the arguments were loaded is still going, too: the request is compiled again without its
+        messages, because a call without a result would read as interrupted.
+        """
+        while True:
+            compiled = self.config.compiler.compile(
+                self.turn_store.conversation,
+                max_input_tokens=self.turn_state.budget,
+                retry=self.turn_state.finish == "pause",
+                upcoming=upcoming,
+                headroom=self._headroom,
+                dry_run=bool(upcoming),
+                **self._compile_arguments,
+            )
+            running = self._running
+            if running is None or not (begun := self.turn_store.find_begun_runs(compiled, running)):
+                return compiled
+            self._running = running._replace(names=running.names | begun)
+            self._compile_arguments = {**self._compile_arguments, "running": self._running.names}
 
     def summarize(self) -> Generator[SummarizerInput, str, bool]:
         """Summarize old messages. Return False if there is nothing to summarize."""

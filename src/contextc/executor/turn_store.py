@@ -68,7 +68,16 @@ from contextc.store import (
 )
 from contextc.store import turn_records as records
 from contextc.store.ledger_schema import Channel
-from contextc.store.message_log import agent_of, find_tip, load_base_seq, load_between, load_tip, now_ms, run_name
+from contextc.store.message_log import (
+    SEQ_MASK,
+    agent_of,
+    find_tip,
+    load_base_seq,
+    load_between,
+    load_tip,
+    now_ms,
+    run_name,
+)
 from contextc.store.store import engine_of, leases_of
 from contextc.store.submitted_turns import take_submitted
 from contextc.store.transaction_engine import Transaction
@@ -374,6 +383,13 @@ class OpenedTurn(NamedTuple):
     waiting: TurnRecord | None = None
     answered: TurnRecord | None = None
     """The turn that has answered this input before."""
+
+
+class RunningRuns(NamedTuple):
+    """The runs of an agent that are still going, and the number of the last message when they were loaded."""
+
+    names: frozenset[str]
+    seq: int
 
 
 class TurnStore:
@@ -1120,7 +1136,7 @@ class TurnStore:
             number, _, left = leases.load_lease(tx, self.conversation, other)
             raise ConversationBusy(self.conversation, other, number=number, seconds=max(0.0, left))
 
-    def load_running(self) -> frozenset[str] | None:
+    def load_running(self) -> RunningRuns | None:
         """Return the other runs of this agent that are still going; None if this turn belongs to no run.
 
         For the first request, these are also runs that have ended since the turn was opened: what they wrote must not
@@ -1129,14 +1145,27 @@ class TurnStore:
         if self.run is None:
             return None
 
-        def work(tx: Transaction) -> list[str | None]:
+        def work(tx: Transaction) -> tuple[list[str | None], int]:
+            here = load_tip(tx, self.conversation)  # first: the turns of all messages up to it are among those below
             turns = records.load_turns(tx, self.lease.root, last=MAX_TURNS_SEARCHED)
             going = [turn for turn in turns if turn.state in GOING_STATES and agent_of(turn.agent) == self.author]
-            here = load_tip(tx, self.conversation)
             later = load_between(tx, here.branch, self.turn.opened, here.seq) if not self.turn.steps else ()
-            return [turn.run for turn in going] + [each.run for each in later if each.author == self.author]
+            return [turn.run for turn in going] + [each.run for each in later if each.author == self.author], here.seq
 
-        return frozenset(run for run in self.store.read(work) if run is not None and run != self.run)
+        found, seq = self.store.read(work)
+        return RunningRuns(frozenset(run for run in found if run is not None and run != self.run), seq)
+
+    def find_begun_runs(self, compiled: Compiled, running: RunningRuns) -> frozenset[str]:
+        """Return the runs of this agent that a request shows, although they began after `running` was loaded."""
+        return frozenset(
+            message.run
+            for where, message in compiled.snapshot.log
+            if where & SEQ_MASK > running.seq
+            and message.author == self.author
+            and message.run is not None
+            and message.run != self.run
+            and message.run not in running.names
+        )
 
     def append_events(self, *events: AnyEvent, step: int | None = None) -> None:
         """Store and publish events in a transaction of their own."""
