@@ -385,6 +385,26 @@ def test_a_run_that_begins_while_a_step_is_prepared_is_still_going() -> None:
     assert texts(after.requests[0])[-5:] == ["r1 holds", "hold", "held", "r2 done", "three"]
 
 
+def test_a_search_of_one_run_does_not_find_what_the_other_has_not_finished() -> None:
+    """As its requests do not show it."""
+
+    async def play() -> None:
+        gate = Gate()
+        running = executor(store, Scripted(HOLDING, says("r1 done")), "r1", gate.hold).start("demo", "one")
+        await gate.reached.wait()
+        await executor(store, searching, "r2").start("demo", "two").wait()
+        gate.opened.set()
+        await running.wait()
+        await executor(store, later, "r3").start("demo", "three").wait()
+
+    store = cc.open_store("memory:")
+    asks = [("s1", "search_history", {"query": "holds"})]
+    searching, later = (Scripted(says("looks", *asks), says("done")) for _ in range(2))
+    asyncio.run(play())
+    assert "r1 holds" not in str(searching.requests[1])
+    assert "r1 holds" in str(later.requests[1]["messages"][-1])
+
+
 def test_many_runs_at_once_lose_and_double_nothing(store: cc.Store) -> None:
     """On every kind of store: each question is answered once, and the next request has all of it once."""
 

@@ -238,8 +238,9 @@ class ToolRunner:
 
     def _read_history(self, call: ToolCall) -> str:
         where, running = self.turn_store.conversation, self.turn_store.load_running()
+        names = running.names if running is not None else None
         return self.config.compiler.fetch(
-            where, call, name=self.turn_store.author, run=self.turn_store.run, running=running
+            where, call, name=self.turn_store.author, run=self.turn_store.run, running=names
         )
 
     async def run_call(self, call: ToolCall, answer: Approval | None = None) -> ToolResult:

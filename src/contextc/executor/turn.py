@@ -172,8 +172,8 @@ class StepPreparer:
         if context.responding_to is None and sender is not None:
             asked["context"] = replace(context, responding_to=sender)
         agent = self.config.channel_agent(self.turn_store.agent)
-        self._running = self.turn_store.load_running()
-        return {**asked, "name": agent, "running": self._running and self._running.names}
+        self._running = running = self.turn_store.load_running()
+        return {**asked, "name": agent, "running": running.names if running is not None else None}
 
     def prepare_after_compaction(self, index: int, states: dict[str, JSONObject]) -> PreparedStep:
         """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
@@ -222,7 +222,7 @@ class StepPreparer:
             if running is None or not (begun := self.turn_store.find_begun_runs(compiled, running)):
                 return compiled
             self._running = running._replace(names=running.names | begun)
-            self._compile_arguments = {**self._compile_arguments, "running": self._running.names}
+            self._compile_arguments["running"] = self._running.names
 
     def summarize(self) -> Generator[SummarizerInput, str, bool]:
         """Summarize old messages. Return False if there is nothing to summarize."""
