@@ -260,7 +260,11 @@ def test_vendors_accept_the_request_and_the_retry(
     [
         (City, {"name": "Paris"}, "missing required field `people`"),
         (City, {**PARIS, "people": -1}, "`int` >= 0"),
-        (Line, {"stops": [{"name": "A", "minutes": 0}]}, "stops.0.minutes: Input should be greater than or equal to 1"),
+        (
+            Line,
+            {"stops": [{"name": "A", "minutes": 0}]},
+            "`stops.0.minutes`: Input should be greater than or equal to 1",
+        ),
         (list[City], {"value": 5}, "Expected `array`, got `int`"),
         (City, {**PARIS, "note": "big"}, "There is no field `note`."),
     ],

@@ -101,7 +101,7 @@ def test_arguments_become_models_and_wrong_ones_are_described_to_the_model() -> 
     sent = {"sku": "abc", "count": "2"}
     assert run(order, item=sent, others=[{"sku": "xyz"}], at="http://a.b/c") == "Item abc 2 1 http://a.b/c"
     assert run(order, item=sent) == "Item abc 2 0 None"
-    assert "`item`: sku: String should have at least 3 characters" in run(order, item={"sku": "a"})
+    assert "`item.sku`: String should have at least 3 characters" in run(order, item={"sku": "a"})
     assert "There is no field `item.color`" in run(order, item={"sku": "abc", "color": "red"})
     assert "`item` is missing" in run(order)
 
@@ -192,10 +192,68 @@ def test_the_arm_of_a_union_that_has_the_fields_is_the_answer(answer: str, outpu
     assert agent.run_sync("x").output == output
 
 
+class Nothing(BaseModel):
+    """Nothing was found."""
+
+
+class Note(BaseModel):
+    model_config = pydantic.ConfigDict(extra="allow")
+    text: str = ""
+
+
+WRONG_ITEM = '{"sku": "abc", "count": 0}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "place"),
+    [
+        (Item | Nothing, WRONG_ITEM, "Item.count"),
+        (Item | Nothing, f'{{"value": {WRONG_ITEM}}}', "Item.count"),
+        (list[Item | Nothing], f"[{WRONG_ITEM}]", "0.Item.count"),
+        (dict[str, Item | Nothing], f'{{"a": {WRONG_ITEM}}}', "a.Item.count"),
+    ],
+)
+def test_an_answer_that_breaks_a_constraint_is_not_read_as_another_type(kind: Any, answer: str, place: str) -> None:
+    """Guarantee 20.2: pydantic would return `Nothing()`, and a program would report that nothing was found."""
+    model = FakeModel(answer, answer)
+    result = cc.Agent(model, output_type=kind).run_sync("x")
+    assert not result.is_valid
+    assert f"`{place}`: Input should be greater than or equal to 1" in str(model.requests[1].messages)
+
+
+def test_an_argument_that_breaks_a_constraint_is_not_read_as_another_type() -> None:
+    """Guarantee 20.6."""
+
+    def keep(item: Item | Nothing) -> str:
+        """Keep it."""
+        return repr(item)
+
+    text = run(keep, item={"sku": "abc", "count": 0})
+    assert "The tool was not run. `item.Item.count`: Input should be greater than or equal to 1; " in text
+    assert run(keep, item={}) == "Nothing()"
+
+
+def test_a_constraint_of_a_parameter_is_named_once() -> None:
+    def rate(risk: Annotated[int, Field(le=10)]) -> str:
+        """Rate."""
+        return str(risk)
+
+    assert "The tool was not run. `risk`: Input should be less than or equal to 10." in run(rate, risk=99)
+
+
+@pytest.mark.parametrize("kind", [Note, list[Note]], ids=["model", "list"])
+def test_a_model_that_allows_any_field_gets_them(kind: Any) -> None:
+    """Guarantee 20.2: the fields are not unknown."""
+    answer = '{"text": "a", "mood": "good"}'
+    output: Any = cc.Agent(FakeModel(answer if kind is Note else f"[{answer}]"), output_type=kind).run_sync("x").output
+    note = output if kind is Note else output[0]
+    assert note == Note.model_validate({"text": "a", "mood": "good"})
+
+
 def test_an_answer_that_breaks_a_constraint_is_asked_for_again() -> None:
     model = FakeModel('{"price": -1}', '{"price": 1}')
     assert cc.Agent(model, output_type=Row).run_sync("x").output == {"price": 1.0}
-    assert "price: Input should be greater than 0" in str(model.requests[1].messages)
+    assert "`price`: Input should be greater than 0" in str(model.requests[1].messages)
 
 
 def test_what_cannot_work_is_refused_when_the_tool_is_made() -> None:

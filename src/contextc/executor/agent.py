@@ -49,7 +49,14 @@ from contextc.store import Store, open_store
 from contextc.store.message_log import DEFAULT_AGENT, check_name
 from contextc.tools import ToolLike
 from contextc.tools.definitions import NativeTool
-from contextc.tools.parameters import decode_hook, nested_field_errors, pydantic_adapter, type_schema, validation_text
+from contextc.tools.parameters import (
+    decode_hook,
+    nested_field_errors,
+    pydantic_adapter,
+    type_schema,
+    validate_with_pydantic,
+    validation_text,
+)
 from contextc.triggers import Trigger, default_triggers
 
 # ── the type of the result ────────────────────────────────────────────────────────────────────────────────────────────
@@ -103,7 +110,7 @@ class OutputType(Generic[T]):
             raise ValueError(" ".join(problems))
         try:
             if self._adapter is not None:
-                return self._adapter.validate_json(encode(value))
+                return validate_with_pydantic(self._adapter, encode(value))
             return msgspec.convert(value, self.kind, dec_hook=decode_hook, str_keys=True)
         except (TypeError, *JSON_ERRORS) as error:  # a type may have checks of its own
             raise ValueError(validation_text(error)) from error

@@ -176,6 +176,34 @@ def pydantic_adapter(hint: object, place: str) -> Any | None:
     return adapter
 
 
+def validate_with_pydantic(adapter: Any, data: object) -> Any:
+    """Return the value of a type that pydantic reads. `bytes` are JSON. Raise ValueError.
+
+    Fields that a class does not have are refused. Otherwise an object that breaks a constraint of one class of a union
+    could be read as another class, and would lose its fields. A type that accepts any field is read as pydantic does.
+    """
+    validate = adapter.validate_json if isinstance(data, bytes) else adapter.validate_python
+    if "extra" not in inspect.signature(validate).parameters:  # pydantic before 2.12
+        return validate(data)
+    try:
+        return validate(data, extra="forbid")
+    except ValueError:
+        if not _has_open_class(adapter.json_schema()):
+            raise
+        return validate(data)
+
+
+def _has_open_class(schema: JSON) -> bool:
+    """Return whether a schema of pydantic has a class that accepts any field."""
+    if isinstance(schema, list):
+        return any([_has_open_class(each) for each in cast(list[JSON], schema)])
+    if not isinstance(schema, dict):
+        return False
+    found = cast(JSONObject, schema)
+    is_open = "properties" in found and found.get("additionalProperties", False) is not False
+    return is_open or any([_has_open_class(each) for each in found.values()])
+
+
 def _needs_pydantic(hint: object, inside: tuple[object, ...]) -> bool:
     if hint in inside:
         return False
@@ -263,13 +291,16 @@ def _plain_object(
     return found if others else {**found, "additionalProperties": False}
 
 
-def validation_text(error: Exception) -> str:
+def validation_text(error: Exception, parameter: str = "") -> str:
     """Return the text of a validation error, of pydantic without the links to its pages."""
     found = getattr(error, "errors", None)
     if not callable(found):
-        return str(error)
-    listed = cast(list[dict[str, Any]], found())
-    return "; ".join(f"{'.'.join(map(str, each['loc'])) or 'the value'}: {each['msg']}" for each in listed)
+        return f"`{parameter}`: {error}" if parameter else str(error)
+    texts: list[str] = []
+    for each in cast(list[dict[str, Any]], found()):
+        path = ".".join(filter(None, [parameter, *map(str, each["loc"])]))
+        texts.append(f"{f'`{path}`' if path else 'the value'}: {each['msg']}")
+    return "; ".join(texts)
 
 
 class _SchemaWriter:
@@ -564,9 +595,9 @@ class FunctionParameters(Struct, frozen=True, kw_only=True):
         found = {name: value for name in self.names if (value := getattr(values, name)) is not UNSET}
         for name in self.adapters.keys() & found.keys():
             try:
-                found[name] = self.adapters[name].validate_python(found[name])
+                found[name] = validate_with_pydantic(self.adapters[name], found[name])
             except ValueError as error:
-                raise InvalidInput(f"`{name}`: {validation_text(error)}.") from error
+                raise InvalidInput(f"{validation_text(error, name)}.") from error
         return {**found, **{name: value for name, value in given.items() if name not in self.names}}
 
     def call(self, function: Function, values: dict[str, object], context: ToolContext) -> object:
