@@ -103,6 +103,27 @@ def test_an_agent_answers_with_another_model_and_store_inside_the_block(tmp_path
     assert model.requests[0].system is not None
 
 
+def test_a_program_that_closes_its_agent_leaves_the_store_of_the_test_open(tmp_path: Path) -> None:
+    """A test reads what was stored after the program has run, also if the store is its own."""
+    agent = cc.Agent("anthropic:claude-opus-5-5", store=tmp_path / "agent.db")
+
+    async def program() -> None:
+        async with agent:
+            await agent.run("hi", conversation="demo")
+
+    with cc.open_store("memory:") as store:
+        with agent.override(FakeModel("Hello."), store=store):
+            asyncio.run(program())
+        assert [message.text for message in store.load("demo")] == ["hi", "Hello."]
+    with agent.override(FakeModel("Hello."), store="memory:"):
+        asyncio.run(program())
+        assert [message.text for message in agent.store.load("demo")] == ["hi", "Hello."]
+    assert agent.store.conversations() == []
+    asyncio.run(agent.close())
+    with pytest.raises(cc.errors.StoreUnavailable):
+        agent.store.conversations()
+
+
 def test_an_override_ends_with_its_block_and_does_not_reach_other_tasks() -> None:
     """Agents are often made once, for all tests and requests of a program."""
     agent = cc.Agent(FakeModel("outer", "outer"))

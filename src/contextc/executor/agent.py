@@ -786,9 +786,12 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         return await self.executor.compact(conversation, instructions=instructions, native=native)
 
     async def close(self) -> None:
-        """Close this event loop's clients of providers, and the store if the agent opened it."""
+        """Close this event loop's clients of providers, and the store if the agent opened it.
+
+        The store of an `override` stays open: its block, or who passed it, closes it.
+        """
         await self._close_clients()
-        if self._owns_store:
+        if self._owns_store and self.store is self._executor.store:
             self.store.close()
 
     async def _close_clients(self) -> None:
