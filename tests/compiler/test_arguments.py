@@ -92,7 +92,7 @@ def test_options_are_checked_where_they_are_given(options: dict[str, Any], expec
 def test_a_compiler_needs_a_store_and_a_provider() -> None:
     store: Any = cc.open_store("memory:")
     for wrong in (None, cc.model("claude-sonnet-4-5"), 3):
-        with pytest.raises(cc.errors.InvalidInput, match="provider must be a Provider"):
+        with pytest.raises(cc.errors.InvalidInput, match="model must be a name or a Provider"):
             cc.MessageCompiler(store, wrong)  # pyright: ignore[reportArgumentType]
     address: Any = "sqlite:///chat.db"
     with pytest.raises(cc.errors.InvalidInput, match="store must be a Store"):

@@ -346,13 +346,15 @@ def test_instructions_can_be_fragments() -> None:
             "Agent has no option 'deps_type'. Pass deps=… to runs. A parameter of a tool that gets them is `context: ",
         ),
         ({"result_type": str}, "Agent has no option 'result_type'. Pass output_type=… instead."),
-        ({"temperature": 0}, "Agent has no option 'temperature'. Its options are tools, instructions, store, "),
+        ({"temperature": 0}, "Agent has no option 'temperature'. Pass settings={\"temperature\": …} instead."),
+        ({"usage_limits": 5}, "Agent has no option 'usage_limits'. Pass limits=cc.Limits(…) instead."),
+        ({"retries": 3}, "Agent has no option 'retries'. Its options are tools, instructions, store, "),
         (
             {"instructions": 5},
             "instructions must be a text, a prompt fragment, a function, or a list of them, got int.",
         ),
         ({"output_type": object()}, "output_type: "),
-        ({"model": 5}, "provider"),
+        ({"model": 5}, "model must be a name or a Provider, got int."),
         ({"tools": [5]}, "tool"),
     ],
 )

@@ -102,7 +102,9 @@ def test_those_of_a_run_precede_those_of_the_agent() -> None:
 
 
 def test_a_function_for_them_is_checked_when_the_agent_is_made() -> None:
-    with pytest.raises(InvalidSetting, match="deps must be callable, got Shop"):
+    with pytest.raises(
+        InvalidSetting, match=r"deps must be callable, got Shop. Pass the value to each run: agent.run\(…, deps=…\)"
+    ):
         cc.Agent(FakeModel("x"), deps=ANN)  # pyright: ignore[reportArgumentType]
 
 

@@ -229,7 +229,7 @@ def as_provider(value: object) -> Provider:
     if isinstance(value, Provider):
         return value
     raise InvalidInput(
-        f"provider must be a Provider or a string, got {_type_name(value)}",
+        f"model must be a name or a Provider, got {_type_name(value)}",
         fix='Pass "anthropic:claude-opus-5-5", or cc.provider(…).',
     )
 

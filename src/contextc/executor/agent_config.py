@@ -214,6 +214,11 @@ class AgentConfig:
         check_callback("should_continue", self.should_continue, parameters=("reply", "results"), sync=True)
         check_callback("resources", self.resources, parameters=(), sync=True)
         check_prompt_context(self.context)
+        if self.deps is not None and not callable(self.deps):
+            raise InvalidSetting(
+                f"deps must be callable, got {_type_name(self.deps)}",
+                fix="Pass the value to each run: agent.run(…, deps=…). The option is a function deps(conversation).",
+            )
         check_callback("deps", self.deps, parameters=("conversation",), sync=True)
         if self.run is not None and (not isinstance(self.run, str) or not self.run):
             raise InvalidSetting("run must be a non-empty string", got=self.run, fix="Name the run, or omit it.")
@@ -432,6 +437,11 @@ OTHER_LIBRARIES = {
     "result_type": "Pass output_type=… instead.",
     "response_format": "Pass output_type=… instead.",
     "model_settings": "Pass settings={…} instead.",
+    "temperature": 'Pass settings={"temperature": …} instead.',
+    "usage_limits": "Pass limits=cc.Limits(…) instead.",
+    "max_steps": "Pass limits=cc.Limits(steps=…) instead.",
+    "max_turns": "Pass limits=cc.Limits(steps=…) instead.",
+    "max_tokens": "Pass max_output_tokens=… instead.",
     "handoff_description": "Pass description=… instead.",
     "deps_type": "Pass deps=… to runs. A parameter of a tool that gets them is `context: cc.ToolContext[Shop]`.",
     "message_history": "Pass conversation=… to each run: the store has the messages.",
