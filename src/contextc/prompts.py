@@ -338,11 +338,6 @@ class Prompt(Struct, frozen=True):
         return SEPARATOR.join([f"## {fragment.heading}\n{fragment.text}" for fragment in self.dynamic])
 
     @property
-    def turn_text(self) -> str:
-        """The fragments of the turn as one block, each under its heading."""
-        return SEPARATOR.join([f"## {fragment.heading}\n{fragment.text}" for fragment in self.turn])
-
-    @property
     def static_hash(self) -> str:
         """A hash of the static fragments. If it changes, the prefix changes."""
         return hash_text("".join([fragment.hash for fragment in self.static]).encode())

@@ -290,7 +290,7 @@ def test_an_async_renderer_is_refused_by_compile_with_a_way_that_works() -> None
             talk.compile(instructions=fragments)
     context = talk.compiler.prompt_context("c")
     prompt = asyncio.run(builder.render_async(context))
-    assert (prompt.static_text, prompt.turn_text) == ("One.", "## Passages\nfound for Bread?")
+    assert (prompt.static_text, [each.text for each in prompt.turn]) == ("One.", ["found for Bread?"])
     compiled = talk.compile(instructions=prompt)
     assert texts(compiled) == ["## Passages\nfound for Bread?"]
 

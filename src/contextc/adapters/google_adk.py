@@ -90,9 +90,9 @@ class ContextcPlugin(BasePlugin):
 
         `conversation` returns the name of a conversation; by default it is the id of the session, `SESSION/AGENT` for
         agents below the root, and `SESSION/AGENT@CALL` for those that are called like tools. `model` is
-        "provider:model", if ADK's name of the model does not tell. `window` replaces the model's own window. `output`
-        is how many tokens are kept free for an answer; by default the `max_output_tokens` of the request. `agent` is
-        the name that replies have in the store. `options` are those of `cc.MessageCompiler`.
+        "provider:model", if ADK's name of the model is not a known one. `window` replaces the model's own window.
+        `output` is how many tokens are kept free for an answer; by default the `max_output_tokens` of the request.
+        `agent` is the name that replies have in the store. `options` are those of `cc.MessageCompiler`.
         """
         super().__init__(name="contextc")
         self._requests = WireRequestPreparer(store, "gemini", agent=agent, **options)

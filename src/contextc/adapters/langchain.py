@@ -48,9 +48,9 @@ class ContextcMiddleware(AgentMiddleware[AgentState[ResponseT], ContextT, Respon
         """Create the middleware.
 
         `conversation` is a name, or a function of the request; by default it is the graph's `thread_id`. `model` is
-        "provider:model", if LangChain's model does not tell. `window` replaces the model's own window. `output` is how
-        many tokens are kept free for an answer; by default the model's `max_tokens`. `agent` is the name that replies
-        have in the store. `options` are those of `cc.MessageCompiler`.
+        "provider:model", if LangChain's model does not name a known one. `window` replaces the model's own window.
+        `output` is how many tokens are kept free for an answer; by default the model's `max_tokens`. `agent` is the
+        name that replies have in the store. `options` are those of `cc.MessageCompiler`.
         """
         super().__init__()
         self.store, self.agent, self._conversation = store, agent, conversation

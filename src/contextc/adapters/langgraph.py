@@ -55,8 +55,8 @@ def fit(
 
     `chat_model` may have bound tools and settings. `conversation` is a name, or a function of the config of the
     running node; by default it is the graph's `thread_id`. `model` is "provider:model", if LangChain's model does not
-    tell. `window` replaces the model's own window. `output` is how many tokens are kept free for an answer; by default
-    the model's `max_tokens`. `agent` is the name that replies have in the store. `options` are those of
+    name a known one. `window` replaces the model's own window. `output` is how many tokens are kept free for an answer;
+    by default the model's `max_tokens`. `agent` is the name that replies have in the store. `options` are those of
     `cc.MessageCompiler`.
     """
     requests = ModelRequests(store, model=model, window=window, output=output, agent=agent, **options)

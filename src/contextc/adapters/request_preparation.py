@@ -20,7 +20,7 @@ more for each of the framework's objects, and calls a `RequestPreparer`:
 - `commit` stores the reply with the request and its usage: manifest, ledger, findings and costs then include it.
   Without `commit`, the next `prepare` or `record` finds the reply in the list and commits it; its `usage` counts.
 - `record(messages)` only records. `load()` returns the recorded messages of the current branch.
-- The framework's own form of a message belongs into its `meta` or `extra`. `keep_original` and `get_original` do that.
+- The framework's own form of a message belongs in its `meta` or `extra`. `keep_original` and `get_original` do that.
 
 All methods block and may be called from any thread. On an event loop: `await run_blocking(partial(…))`, from
 `contextc._worker_threads`.

@@ -457,7 +457,7 @@ def check_usage(usage: object) -> None:
         return
     for name in USAGE_COUNTS:
         value = getattr(usage, name)
-        if type(value) is not int and (isinstance(value, bool) or not isinstance(value, int)):
+        if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidInput(f"usage: {name} must be a number of tokens", got=value, fix="Pass an integer.")
     try:
         msgspec.convert(msgspec.to_builtins(usage), Usage)
@@ -946,10 +946,9 @@ class MessageCompiler:
         """Compile the request that one model gets now. Nothing is stored, and nothing is sent.
 
         `instructions` is the system prompt: a text, a prompt fragment, a function of a `PromptContext`, or a list of
-        them.
-        `max_input_tokens` limits the whole input; the default is the model's window minus a reserve for the answer.
-        `max_output_tokens` is the length of the answer that is asked for. `dry_run` compiles without the intention to
-        send, also after an `edit` or a `rewind` that is not stored, or with `upcoming` messages. A request
+        them. `max_input_tokens` limits the whole input; the default is the model's window minus a reserve for the
+        answer. `max_output_tokens` is the length of the answer that is asked for. `dry_run` compiles without the
+        intention to send, also after an `edit` or a `rewind` that is not stored, or with `upcoming` messages. A request
         that has less than `headroom` tokens left is trimmed as if it were too long.
         """
         if former:

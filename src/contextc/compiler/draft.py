@@ -107,8 +107,8 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     because they answer calls so; a compiler drops it.
     """
     cache: CacheLifetime = "auto"
-    """How long the provider's prompt cache is asked to keep what it has read. `auto`: as long as it does by default.
-    `off`: no cache breakpoints, and no key.
+    """The lifetime that the provider's prompt cache is asked for. `auto`: its default. `off`: no cache breakpoints, and
+    no key.
     """
     cache_diagnostics: bool = False
     """True if requests ask why the prompt cache missed, where the provider says so for free."""
@@ -117,7 +117,7 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     and uses no summaries.
     """
     native: NativeContext | None = None
-    """What the provider does itself with a long context. Trimming stays, for what still does not fit."""
+    """The context management that is left to the provider. Trimming stays, for what still does not fit."""
 
     @property
     def slides(self) -> bool:
@@ -295,9 +295,9 @@ class Draft(Struct, frozen=True, kw_only=True):
     """Tokens that must be left; otherwise the context is trimmed."""
 
     breakpoints_left: int = 0
+    """Number of cache breakpoints that may still be set: the model's maximum minus those of the caller."""
     ttl: str | None = None
     """The lifetime of the cache breakpoints that are set: "" for the provider's default, None to set none."""
-    """Number of cache breakpoints that may still be set: the model's maximum minus those of the caller."""
     reencode: bool = False
     """True if the encoder has changed, so no encoded row can be reused."""
     changes: tuple[DraftEntry, ...] = ()

@@ -21,7 +21,7 @@ from contextc.providers import Provider
 from contextc.store.ledger_schema import Channel
 
 CacheLifetime: TypeAlias = Literal["auto", "5m", "30m", "1h", "12h", "off"]
-"""What is asked of the prompt cache: `auto` for the provider's default, a lifetime, or `off` for nothing."""
+"""A request to the prompt cache: `auto` for the provider's default, a lifetime, or `off` for nothing."""
 MINUTES = {"": 5, "5m": 5, "30m": 30, "1h": 60, "12h": 720}
 """Lifetimes in minutes. A breakpoint without one lives as long as the shortest."""
 KEY_BYTES = 16

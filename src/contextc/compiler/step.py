@@ -525,7 +525,7 @@ class RequestTerms(Struct, frozen=True, kw_only=True):
     breakpoints_left: int
     """Number of cache breakpoints that may still be set."""
     cache: CacheRequest = CacheRequest()
-    """What is asked of the prompt cache."""
+    """The settings and the lifetime that the prompt cache is asked for."""
 
     @property
     def prompt(self) -> Prompt:
@@ -1525,7 +1525,7 @@ class ContextLoader:
         return (self.calibrations or {}).get(kind, Calibration()).factor
 
     def is_calibrated(self, kind: str) -> bool:
-        """Return whether a calibration for this kind of request is stored."""
+        """Return True if a calibration for this kind of request is stored."""
         return (self.calibrations or {}).get(kind, Calibration()).samples > 0
 
     def load(

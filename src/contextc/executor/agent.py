@@ -788,7 +788,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     async def close(self) -> None:
         """Close this event loop's clients of providers, and the store if the agent opened it.
 
-        The store of an `override` stays open: its block, or who passed it, closes it.
+        The store of an `override` stays open: its block, or the caller that passed it, closes it.
         """
         await self._close_clients()
         if self._owns_store and self.store is self._executor.store:

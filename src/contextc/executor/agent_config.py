@@ -410,7 +410,7 @@ class FixedOptions:
         '        """Let another agent answer a question."""\n'
         "        return (await agent.run(question)).text\n"
     )
-    """Return the way to make a tool of an agent, for the error of one that is passed as it is."""
+    """The way to make a tool of an agent, for the error of one that is passed as a tool."""
     if not TYPE_CHECKING:  # a type checker would accept any assignment
 
         def __setattr__(self, name: str, value: object) -> None:

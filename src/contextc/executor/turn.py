@@ -641,7 +641,7 @@ WAITING, HANDED_OVER = "waiting", "handed over"
 """Finish reasons: the turn was suspended until an approval is answered; another process continues it."""
 RETRY_BUDGET_SHARE = 0.75
 LASTING_FAILURES = ("invalid", "abort")
-"""Failures that another model would have too, or that somebody asked for."""
+"""Failures that another model would have too, or that were requested."""
 MAX_CONTINUATIONS = 2
 """Number of replies in a row that reached the output limit and are continued."""
 

@@ -400,7 +400,7 @@ class TurnStore:
     answered: TurnResult | None = None
     """The result of the turn that has answered the same input before, by its key."""
     is_withdrawn = False
-    """True if somebody has removed the input from the queue while it waited."""
+    """True if the input was removed from the queue while it waited."""
     _compacted: Sequence[AnyEvent] = ()
     _is_resumed = False
 

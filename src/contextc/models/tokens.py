@@ -184,7 +184,7 @@ def _webp_dimensions(data: bytes) -> Dimensions | None:
 
 
 ReasoningRetention: TypeAlias = Literal["always", "turn", "never"]
-"""When returned reasoning counts as input: always, until the next user message, or never."""
+"""The time for which returned reasoning counts as input: always, until the next user message, or never."""
 SAME_AS_TOKENIZER = "itself"
 """As a vocabulary: use the one with the name of the tokenizer."""
 VERSION = 2
@@ -804,7 +804,7 @@ class TokenCounter:
 
     @property
     def keeps_reasoning(self) -> ReasoningRetention:
-        """When returned reasoning counts as input: always, until the next user message, or never."""
+        """The time for which returned reasoning counts as input."""
         return self._profile.keeps_reasoning
 
     def count_reasoning(self, message: Message) -> int:
@@ -883,7 +883,7 @@ class TokenCounter:
         return tokens
 
     def reads_schema(self, settings: JSONObject) -> bool:
-        """True if the settings have a response schema that counts as input."""
+        """Return True if the settings have a response schema that counts as input."""
         return self._profile.schema_form != "none" and bool(settings) and _output_schema(settings) is not None
 
     def _schema(self, settings: JSONObject, has_tools: bool) -> int:
@@ -927,13 +927,13 @@ def _look_up(settings: JSONObject, path: Sequence[str]) -> JSON:
 
 
 def _asks_to_reason(settings: JSONObject) -> bool:
-    """True if the settings of any format turn reasoning on, also if the model decides itself how much."""
+    """Return True if the settings of any format turn reasoning on, also if the model decides how much."""
     adaptive = _look_up(settings, ("thinking", "type")) == "adaptive"
     return adaptive or bool(_look_up(settings, ("generationConfig", "thinkingConfig"))) or _has_reasoning(settings)
 
 
 def _has_reasoning(settings: JSONObject) -> bool:
-    """True if the settings of any format turn reasoning on, and the model does not decide itself."""
+    """Return True if the settings of any format turn reasoning on, and the model does not decide itself."""
     for path in (("thinking",), ("additionalModelRequestFields", "thinking")):
         if (thinking := _look_up(settings, (*path, "type"))) is not None:
             return thinking == "enabled"
@@ -945,7 +945,7 @@ def _has_reasoning(settings: JSONObject) -> bool:
 
 
 def _must_call(settings: JSONObject) -> bool:
-    """True if the settings of any format make the model call a tool."""
+    """Return True if the settings of any format make the model call a tool."""
     choice = settings.get("tool_choice")
     if isinstance(choice, dict):
         return cast(JSONObject, choice).get("type") in ("any", "tool", "function")

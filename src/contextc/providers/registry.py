@@ -164,7 +164,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return {**({self.beta_header: ",".join(betas)} if betas and self.beta_header else {}), **dict(self.headers)}
 
     def settings_with_betas(self, settings: JSONObject) -> JSONObject:
-        """Return settings with the beta flags, if they belong into the body. Flags that it has are kept."""
+        """Return settings with the beta flags, if they belong in the body. Flags that it has are kept."""
         if not self.betas or not self.beta_field:
             return settings
         outer, _, inner = self.beta_field.partition(".")

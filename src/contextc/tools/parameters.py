@@ -194,7 +194,7 @@ def validate_with_pydantic(adapter: Any, data: object) -> Any:
 
 
 def _has_open_class(schema: JSON) -> bool:
-    """Return whether a schema of pydantic has a class that accepts any field."""
+    """Return True if a schema of pydantic has a class that accepts any field."""
     if isinstance(schema, list):
         return any([_has_open_class(each) for each in cast(list[JSON], schema)])
     if not isinstance(schema, dict):
@@ -826,7 +826,7 @@ def nested_field_errors(schema: JSONObject, value: JSON, place: str = "", *, top
 
 
 def _has_fields(schema: JSONObject, fields: JSONObject) -> bool:
-    """Return whether an object has all fields that it must have, and no others."""
+    """Return True if an object has all fields that it must have, and no others."""
     required = set(cast(list[str], schema.get("required", ())))
     is_open = schema.get("additionalProperties") is not False
     return required <= fields.keys() and (is_open or fields.keys() <= schema.get("properties", {}).keys())

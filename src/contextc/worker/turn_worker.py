@@ -136,7 +136,7 @@ class TurnParked(ContextcError):
 
 
 class RetryRules(NamedTuple):
-    """When workers give up on a turn, and how long they wait before they call a provider again, in seconds."""
+    """The limits at which workers give up on a turn, and the pauses before they call a provider again, in seconds."""
 
     max_deaths: int = 5
     max_failures: int = 10
@@ -267,7 +267,7 @@ class TurnWorker:
         self.counts: Counter[str] = Counter()
         """Numbers since the start: `turns`, `handed_over`, `retried`, `rescued`, `parked`, `failed`."""
         self.last_contact = 0.0
-        """When the worker last reached the queue, by the monotonic clock."""
+        """The time at which the worker last reached the queue, by the monotonic clock."""
         self._slots = ProviderSlots(store, self.options.slots)
         self._running: dict[int, QueuedJob] = {}
         self._is_stopping = False

@@ -60,7 +60,7 @@ CLEARED = {
     "cleared_tool_uses": "the results of {} calls",
     "cleared_thinking_turns": "the thinking of {} replies",
 }
-"""What a field of an applied edit counts."""
+"""The things that the fields of an applied edit count."""
 NO_BLOBS: Mapping[str, bytes] = {}
 NO_EXTRA: JSONObject = {}
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")

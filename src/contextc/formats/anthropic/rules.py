@@ -212,7 +212,7 @@ def without_unknown_fields(body: JSONObject) -> JSONObject:
 
 
 def find_unknown_settings(request: ParsedRequest) -> Iterator[RuleFinding]:
-    """Yield the fields of a request that Anthropic does not have. The flags of betas belong into a header."""
+    """Yield the fields of a request that Anthropic does not have. Beta flags belong in a header."""
     for finding in unknown_field_findings(request.body, BODY_FIELDS, ()):
         if finding.path == ("betas",):
             message = "`betas` is not a field of the body: send the flags in the header `anthropic-beta`."
