@@ -581,12 +581,12 @@ class ArgumentCache:
         tokens = self.counter.count_tools(encoded) if told else 0
         marks = tuple(self._formatter.list_cache_lifetimes(encoded))
         made = PreparedTools(
-            tuple(told),
-            name,
-            tokens,
-            tuple(tools),
-            marks,
-            is_former,
+            tools=tuple(told),
+            hash=name,
+            tokens=tokens,
+            caller_tools=tuple(tools),
+            caller_breakpoints=marks,
+            is_former=is_former,
             hashes=hash_definitions(self._formatter, told),
             offered=tuple(told),
             names=tuple([get_tool_name(tool) for tool in told]),
@@ -625,12 +625,12 @@ class ArgumentCache:
                 return None
         encoded = self._formatter.encode_tools(declared)
         return PreparedTools(
-            declared,
-            state.head.tools,
-            self.counter.count_tools(encoded) if declared else 0,
-            tuple(tools),
-            tuple(self._formatter.list_cache_lifetimes(encoded)),
-            at > 0,
+            tools=declared,
+            hash=state.head.tools,
+            tokens=self.counter.count_tools(encoded) if declared else 0,
+            caller_tools=tuple(tools),
+            caller_breakpoints=tuple(self._formatter.list_cache_lifetimes(encoded)),
+            is_former=at > 0,
             hashes=state.tool_hashes,
             offered=lists[at],
             names=state.tools,

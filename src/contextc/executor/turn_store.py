@@ -8,7 +8,6 @@ then opens the next turn with queued input, or releases the lease.
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, partial, reduce
-from hashlib import sha256
 from itertools import takewhile
 from secrets import token_hex
 from time import monotonic, time
@@ -336,19 +335,19 @@ def store_waiting_input(store: Store, conversation: str, agent: str, given: Give
     """Queue input whose caller waits. Input with a key is queued once."""
     given.messages = [replace(each, uid=each.uid or f"waiting-{token_hex(8)}") for each in given.messages]
     entries = [message_log.prepare_entry(validate_message(message)) for message in given.messages]
-    digest = sha256(entries[0].admitted.content).digest()
 
     def work(tx: Transaction) -> list[int]:
         here = find_tip(tx, conversation, True) or message_log.insert_conversation(tx, conversation)
         for entry in entries:
             message_log.check_blobs(tx, conversation, entry.admitted.blobs)
         if given.key is not None:
-            if known := records.find_queued_by_key(tx, here.conversation, conversation, given.key, digest):
+            if known := records.find_queued_by_key(tx, here.conversation, conversation, given.key, entries[0].digest):
                 return [known]
             if message_log.find_by_key(tx, conversation, given.key, entries[0]) is not None:
                 return []
-        queue = partial(records.enqueue_message, tx, here.conversation, agent, "waiting", key=given.key, digest=digest)
-        return [queue(each).number for each in given.messages]
+        queue = partial(records.enqueue_message, tx, here.conversation, agent, "waiting", key=given.key)
+        both = zip(given.messages, entries, strict=True)
+        return [queue(message, digest=entry.digest).number for message, entry in both]
 
     given.queued = tuple(store.write(work))
     event_hub(store).refresh(conversation)
@@ -370,19 +369,21 @@ def withdraw_waiting_input(store: Store, conversation: str, agent: str, given: G
 
 
 class OpenedTurn(NamedTuple):
-    """A turn that was opened, if any; the one before it; events before it, and its own; trigger states.
+    """A turn that was opened, if any, and the one before it."""
 
-    `waiting` is the turn because of which input was queued instead.
-    """
-
-    turn: TurnRecord | None
     previous: TurnRecord | None
-    before: list[AnyEvent]
-    told: list[AnyEvent]
-    states: dict[str, JSONObject]
+    turn: TurnRecord | None = None
+    before: Sequence[AnyEvent] = ()
+    """Events before those of the turn."""
+    events: Sequence[AnyEvent] = ()
+    states: Mapping[str, JSONObject] = {}
+    """The states of triggers."""
     waiting: TurnRecord | None = None
+    """The turn because of which input was queued instead."""
     answered: TurnRecord | None = None
     """The turn that has answered this input before."""
+    is_withdrawn: bool = False
+    """True if the input was removed from the queue while it waited."""
 
 
 class RunningRuns(NamedTuple):
@@ -465,13 +466,13 @@ class TurnStore:
             known_turn = None if known is None else self._find_turn_of(tx, known)
             going = previous is not None and previous.state in PROCESS_LESS_STATES
             if going and known is not None and known_turn is None:  # the turn that waits will see it
-                return OpenedTurn(None, previous, [], [], {}, previous)
+                return OpenedTurn(previous, waiting=previous)
             if previous is not None and previous.state == "waiting":
                 if self._load_unstarted(tx, previous) is None:  # rewound or edited meanwhile
                     before += self._end_superseded(tx, previous)
                     previous = records.load_last_turn(tx, root, self.agent)
                 elif entries and known is None:
-                    return OpenedTurn(None, previous, [], self._queue_input(tx, given, entries), {}, previous)
+                    return OpenedTurn(previous, events=self._queue_input(tx, given, entries), waiting=previous)
                 elif not entries or known_turn == previous:
                     self._check_answers(tx, previous, ask_again)
             elif previous is not None and previous.state == "queued":
@@ -479,7 +480,7 @@ class TurnStore:
                     before += self._end_superseded(tx, previous)
                     previous = records.load_last_turn(tx, root, self.agent)
                 elif entries and known is None:
-                    return OpenedTurn(None, previous, [], self._queue_input(tx, given, entries), {}, previous)
+                    return OpenedTurn(previous, events=self._queue_input(tx, given, entries), waiting=previous)
             states = records.load_trigger_states(tx, root, *owners)
             interrupted = previous if previous is not None and previous.state == "interrupted" else None
             continued = previous if previous is not None and previous.state in PROCESS_LESS_STATES else interrupted
@@ -492,13 +493,13 @@ class TurnStore:
                 turn = replace(continued, state="running", ended=0)
                 previous = records.load_last_turn(tx, root, self.agent, before=turn.number)
                 records.save_turn(tx, root, turn)
-                told = self._append(tx, [TurnStart(seq=turn.opened, resumed=True)], turn)
-                return OpenedTurn(turn, previous, before, told, states)
+                resumed = self._append(tx, [TurnStart(seq=turn.opened, resumed=True)], turn)
+                return OpenedTurn(previous, turn, before, resumed, states)
             is_unanswered = known is not None and (
                 known_turn is None or branches.find_unanswered(tx, self.conversation, self.author) == known.seq
             )
             if known_turn is not None and not is_unanswered:
-                return OpenedTurn(None, previous, before, [], states, answered=known_turn)
+                return OpenedTurn(previous, before=before, states=states, answered=known_turn)
             if interrupted is not None:  # not resumed: its open calls are answered
                 approvals.withdraw(tx, root, interrupted.number)
                 for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted):
@@ -508,8 +509,7 @@ class TurnStore:
             if known is not None:
                 opened, taken = known, list[AnyEvent]()
             elif given.queued and not own and given.key is None:
-                self.is_withdrawn = True
-                return OpenedTurn(None, previous, before, [], states)
+                return OpenedTurn(previous, before=before, states=states, is_withdrawn=True)
             elif entries:  # input queued to steer an earlier turn comes before this input
                 steering = [each for each in waiting if each.kind == "steer"]
                 opened, taken = self._take_queued(tx, [*steering, *own])
@@ -523,20 +523,21 @@ class TurnStore:
             elif not only_submitted and (unanswered := branches.find_unanswered(tx, self.conversation, self.author)):
                 opened, taken = unanswered, list[AnyEvent]()
             else:
-                return OpenedTurn(None, previous, before, [], states)
+                return OpenedTurn(previous, before=before, states=states)
             turn = self._open_turn(tx, opened)
             started = self._append(tx, [TurnStart(seq=turn.opened), *taken], turn)
-            return OpenedTurn(turn, previous, before, started, states)
+            return OpenedTurn(previous, turn, before, started, states)
 
-        self.is_withdrawn = False
-        turn, self.previous_turn, before, told, self.trigger_states, self.waiting, answered = self.store.write(work)
-        self.answered = None if answered is None else self._load_result(answered)
-        if told:
-            self.first_event = told[0].number
-        if turn is not None:
-            self.turn, self.has_approvals = turn, bool(turn.steps)
-            self._is_resumed = any(isinstance(event, TurnStart) and event.resumed for event in told)
-        self._publish([*before, *told])
+        done = self.store.write(work)
+        self.previous_turn, self.waiting, self.is_withdrawn = done.previous, done.waiting, done.is_withdrawn
+        self.trigger_states = {**done.states}
+        self.answered = None if done.answered is None else self._load_result(done.answered)
+        if done.events:
+            self.first_event = done.events[0].number
+        if done.turn is not None:
+            self.turn, self.has_approvals = done.turn, bool(done.turn.steps)
+            self._is_resumed = any(isinstance(event, TurnStart) and event.resumed for event in done.events)
+        self._publish([*done.before, *done.events])
 
     def _find_known_input(
         self, tx: Transaction, given: GivenInput, entries: Sequence[message_log.PendingMessage]
@@ -558,8 +559,7 @@ class TurnStore:
         """Return the numbers of this input in the queue. A caller with the same key may have left it there."""
         if given.key is None or given.queued:
             return given.queued
-        digest = sha256(entries[0].admitted.content).digest()
-        return (records.find_queued_by_key(tx, self.lease.root, self.conversation, given.key, digest),)
+        return (records.find_queued_by_key(tx, self.lease.root, self.conversation, given.key, entries[0].digest),)
 
     def _find_turn_of(self, tx: Transaction, opening: Message) -> TurnRecord | None:
         """Return the last turn of this agent that a message has opened."""
@@ -1114,7 +1114,7 @@ class TurnStore:
         """
         root = self.lease.root
         last = records.load_last_number(tx, "event", root)
-        digest = sha256(entries[0].admitted.content).digest()
+        digest = entries[0].digest
         if given.queued:
             for number in given.queued:  # the turn that waits takes it when it ends
                 tx.run("UPDATE main.queue SET kind = 'follow-up' WHERE number = ?", number)

@@ -60,7 +60,7 @@ NON_TOOL_FIELDS = frozenset(("role", "parts", "message", "messages", "contents",
 CONSTRUCTORS = {"user": user, "assistant": assistant, "system": system}
 
 
-class RequestHead(Struct, frozen=True):
+class RequestHead(Struct, frozen=True, kw_only=True):
     """Everything of a request except its messages, in the form of arguments of `compile`."""
 
     prompt: Prompt = Prompt()
@@ -163,10 +163,22 @@ def load_last_request(store: Store, conversation: str) -> tuple[Channel, Request
     return max(newest, key=lambda each: each[1].time, default=None)
 
 
+class _StoredHead(NamedTuple):
+    """The head of the last request as it is stored, and what else of it is needed to pass the same arguments."""
+
+    state: ChannelState
+    body: bytes
+    lead: str
+    """The texts of system messages that were joined with the system prompt."""
+    changes: list[Item]
+    """The changes of tools and effort after the head."""
+    ttl: str
+
+
 def load_last_head(store: Store, channel: Channel, provider: Provider) -> RequestHead | None:
     """Return system prompt, tools and settings of the last request; None if there is none."""
 
-    def work(tx: Transaction) -> tuple[ChannelState, bytes, str, list[Item], str] | None:
+    def work(tx: Transaction) -> _StoredHead | None:
         found = ledger.find_channel(tx, channel)
         last = [record_from_json(body) for body in ledger.load_manifests(tx, found.number, limit=1)] if found else []
         if found is None or not last:
@@ -177,14 +189,13 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
         rows = ledger.load_rows(tx, state.layout) if state.changes else []
         changes = [item for each in rows for item in each.row.items if item.kind == "change"]
         text = "\n\n".join([message.text for message in lead.values()])
-        return (state, stored, text, changes, last[0].ttl) if stored else None
+        return _StoredHead(state, stored, lead=text, changes=changes, ttl=last[0].ttl) if stored else None
 
-    seen = store.read(work)
-    if seen is None:
+    stored = store.read(work)
+    if stored is None:
         return None
-    state, stored, lead, changes, cache = seen
-    formatter = provider.formatter
-    body: JSONObject = decode(stored)
+    state, lead, formatter = stored.state, stored.lead, provider.formatter
+    body: JSONObject = decode(stored.body)
     if formatter.messages_key not in body:  # an observed body that could not be split
         return None
     request = formatter.decode_request({**body, formatter.messages_key: body[formatter.messages_key][:-1]})
@@ -192,17 +203,17 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
     effort = state.changes.effort or formatter.read_effort(request.settings)
     static = PromptBuilder([PromptFragment("as in the last request", system)]).render().static
     return RequestHead(
-        SentPrompt(static, sent_hash=state.head.static, sent_hashes=state.static_hashes),
-        apply_changes(formatter, _as_passed(request.tools, state.head.tools), changes),
-        {
+        prompt=SentPrompt(static, sent_hash=state.head.static, sent_hashes=state.static_hashes),
+        tools=apply_changes(formatter, _as_passed(request.tools, state.head.tools), stored.changes),
+        settings={
             name: value
             for name, value in without_key(formatter.with_effort(request.settings, effort), state.cache_key).items()
             if name not in (provider.session_field, *COMPILER_FIELDS)
         },
-        formatter.settings.read(request.settings).settings.max_output_tokens,
-        any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in request.tools),
-        cast(CacheLifetime, cache) if cache in get_args(CacheLifetime) else "auto",
-        bool(state.reply_id),
+        output=formatter.settings.read(request.settings).settings.max_output_tokens,
+        fetch=any(isinstance(tool, Tool) and tool.name == FETCH_TOOL.name for tool in request.tools),
+        cache=cast(CacheLifetime, stored.ttl) if stored.ttl in get_args(CacheLifetime) else "auto",
+        cache_diagnostics=bool(state.reply_id),
     )
 
 

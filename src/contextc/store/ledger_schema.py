@@ -185,7 +185,7 @@ REMOVED = "-"
 """Precedes the hash of the definition of a tool that was removed."""
 
 
-class HeadChanges(Struct, frozen=True, omit_defaults=True):
+class HeadChanges(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The sum of the changes in an epoch. They stand in the conversation, so the head of its requests is unchanged.
 
     `tools` are the added, replaced and removed tools, with hashes as in `Item.tools`. `instructions` are the fragments
@@ -200,10 +200,10 @@ class HeadChanges(Struct, frozen=True, omit_defaults=True):
     def with_item(self, item: Item) -> "HeadChanges":
         """Return the changes with one more."""
         return HeadChanges(
-            {**self.tools, **item.tools},
-            item.effort or self.effort,
-            tuple(dict.fromkeys((*self.features, *item.features))),
-            item.instructions or self.instructions,
+            tools={**self.tools, **item.tools},
+            effort=item.effort or self.effort,
+            features=tuple(dict.fromkeys((*self.features, *item.features))),
+            instructions=item.instructions or self.instructions,
         )
 
     def __bool__(self) -> bool:
@@ -406,12 +406,22 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def changes(self) -> HeadChanges:
         """The changes since the epoch began that stand in the conversation."""
-        return HeadChanges(self.changed_tools, self.changed_effort, self.features, self.changed_static)
+        return HeadChanges(
+            tools=self.changed_tools,
+            effort=self.changed_effort,
+            features=self.features,
+            instructions=self.changed_static,
+        )
 
     def with_changes(self, changes: HeadChanges) -> "ChannelState":
         """Return the state with other changes."""
-        tools, effort, features, static = changes.tools, changes.effort, changes.features, changes.instructions
-        return replace(self, changed_tools=tools, changed_effort=effort, features=features, changed_static=static)
+        return replace(
+            self,
+            changed_tools=changes.tools,
+            changed_effort=changes.effort,
+            features=changes.features,
+            changed_static=changes.instructions,
+        )
 
     @property
     def static_hashes(self) -> dict[str, str]:

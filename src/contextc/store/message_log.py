@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from itertools import count
 from time import time_ns
 from typing import NamedTuple, TypeAlias, TypeVar
@@ -541,6 +542,11 @@ class PendingMessage(Struct, frozen=True, gc=False):
     random_id: int
     time: int
     attempts: list[tuple[int, bytes]]
+
+    @property
+    def digest(self) -> bytes:
+        """The hash of its content, by which input with a key is recognised while it is queued."""
+        return sha256(self.admitted.content).digest()
 
 
 def now_ms() -> int:

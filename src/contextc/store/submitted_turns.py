@@ -1,7 +1,6 @@
 """Turns of workers: their input, and those that workers gave up on, as functions over a transaction."""
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from typing import NamedTuple
 
 from contextc.errors import InvalidInput, UnknownMessage
@@ -43,8 +42,7 @@ def submit_input(
     here = find_tip(tx, conversation, True) or message_log.insert_conversation(tx, conversation)
     number = here.conversation
     after = records.load_last_number(tx, "event", number)
-    digest = sha256(entry.admitted.content).digest()
-    if known := records.find_queued_by_key(tx, number, conversation, key, digest):
+    if known := records.find_queued_by_key(tx, number, conversation, key, entry.digest):
         return SubmittedInput(conversation, agent, 0, known, after, False)
     stored = message_log.find_by_key(tx, conversation, key, entry)
     if stored is not None:
@@ -52,7 +50,7 @@ def submit_input(
     seq, queued, uid = 0, 0, ""
     if has_unfinished_work(tx, conversation, here, agent):
         message_log.check_blobs(tx, conversation, entry.admitted.blobs)
-        queued = records.enqueue_message(tx, number, agent, "follow-up", message, key=key, digest=digest).number
+        queued = records.enqueue_message(tx, number, agent, "follow-up", message, key=key, digest=entry.digest).number
     else:
         appended = message_log.append_messages(tx, conversation, [entry], key=key)[0]
         seq, uid = appended.seq, appended.uid
