@@ -27,7 +27,7 @@ QUOTED_IN_CODE = re.compile(r"`[A-Za-z_][^`\n\"']*`")
 NAME = re.compile(r"[A-Za-z_][\w.]*(?:\(.*\))?|[a-z_]+=.*")
 CALL = re.compile(r"(?:cc\.)?((?:\w+\.)*\w+)\((\w+)=.*\)")
 ATTRIBUTE = re.compile(r"(\w+)\.(\w+)(?:\(.*\))?")
-OLD_NAMES = ("CHANGELOG.md",)
+OLD_NAMES = ("CHANGELOG.md", "docs/upgrading.md")
 """Pages that name what is no more."""
 
 CLASSES: dict[str, type] = {
