@@ -1,5 +1,6 @@
 """Findings about a conversation that grows: the same as those about the whole conversation at once."""
 
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -130,6 +131,47 @@ def test_changed_messages_and_failed_requests() -> None:
             run.fail(529, "Overloaded")
         run.call("find", words(400, f"f{number}"), path="x")
         check_same(run.store, analysed, "run")
+
+
+@pytest.mark.parametrize("seed", range(often(2, 20)))
+def test_each_kind_of_change_gives_the_findings_of_the_whole_conversation(seed: int, tmp_path: Path) -> None:
+    """Requests that only grow, edits, other system prompts, failures, redaction, forks, and writes of another process,
+    in any order.
+    """
+    rng = Random(seed)
+    path = tmp_path / "store.db"
+    with cc.open_store(path) as store, cc.open_store(path) as other:
+        analysed = AnalysedConversations(store)
+        run = ObservedRun(tools=[define_tool("read", 2_000), define_tool("find", 2_000)], store=store)
+        run.ask("Begin.")
+        for number in range(14):
+            change = rng.choice(("grow", "grow", "edit", "system", "fail", "redact", "fork"))
+            run.store = rng.choice((store, other))
+            if change == "edit" and len(run.messages) > 4:
+                run.messages[2]["content"][0]["content"] = f"[truncated {number}]"
+            elif change == "system":
+                run.system = rng.choice(("You help.", f"<system-reminder>It is {number}.</system-reminder>"))
+            elif change == "fail":
+                run.fail(529, "Overloaded")
+            elif change == "redact" and run.conversation:
+                run.store.redact("run", rng.choice(run.store.load("run")).id)
+            elif change == "fork" and run.conversation:
+                run.store.fork("run", f"fork{number}")
+                check_same(store, analysed, f"fork{number}")
+            run.call(rng.choice(("read", "find")), words(900, rng.choice("abc")), path=rng.choice(("x", "y")))
+            check_same(store, analysed, "run")
+
+
+def test_costs_of_earlier_requests_are_kept() -> None:
+    run = make_run(6)
+    analysed = AnalysedConversations(run.store)
+    with analysed.open("run") as view:
+        before = compute_costs(view).requests
+    run.send()
+    with analysed.open("run") as view:
+        after = compute_costs(view).requests
+    assert [one is other for one, other in zip(before, after, strict=False)] == [True] * 6
+    assert len(after) == 7
 
 
 def test_only_some_conversations_are_kept() -> None:

@@ -62,7 +62,7 @@ def cache_lifetimes(view: StoredConversation, code: FindingCode) -> Iterator[Fin
     first request writes may be there for other conversations, so it does not count.
     """
     for run in view.runs:
-        requests = [each for each in run.requests if is_replayed(each)]
+        requests = run.accepted(is_replayed)
         rules = find_cache_rules(requests[0]) if requests else None
         if rules is None or not rules.explicit or not {SHORT_TTL, LONG_TTL} <= rules.ttl.keys():
             continue

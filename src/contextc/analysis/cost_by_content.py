@@ -5,6 +5,7 @@ cost of the request. Causes before the first cached position are the cheap ones,
 """
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import compress
@@ -124,11 +125,13 @@ def conversation_costs(store: Store, conversation: str) -> ConversationCosts:
 
 def add_costs(costs: Iterable[ConversationCosts], name: str) -> ConversationCosts:
     """Return the costs of several conversations as one, without its requests and without figures of the cache."""
-    some = list(costs)
+    some, lines = list(costs), _LineSums()
+    for each in some:
+        lines.add(each.lines)
     known = [each.cost for each in some if each.cost is not None]
     return ConversationCosts(
         conversation=name,
-        lines=_sum_lines([line for each in some for line in each.lines]),
+        lines=lines.make(),
         requests=(),
         cost=sum(known) if known else None,
         unpriced=sum([each.unpriced for each in some]),
@@ -140,61 +143,91 @@ def add_costs(costs: Iterable[ConversationCosts], name: str) -> ConversationCost
 
 def compute_costs(view: StoredConversation) -> ConversationCosts:
     """Return the costs of a conversation by cause."""
-    found: dict[int, RequestCosts] = {}
-    for run in view.runs:
-        splitter = run.keep(CauseSplitter)
-        known = splitter.costs
-        for index in range(len(known), len(run.requests)):
-            known.append(_request_costs(splitter, run.requests[index], run.prices[index]))
-        found |= {id(request): costs for request, costs in zip(run.requests, known, strict=True)}
-    requests = tuple([found[id(each)] for each in view.requests])
-    figures = CacheFigures()
-    for each in view.requests:
-        if each.usage is not None:
-            figures.add(
-                view.name,
-                str(each.channel),
-                input=each.usage.input,
-                cache_read=each.usage.cache_read,
-                cache_write=each.usage.cache_write,
-            )
+    totals = view.keep(_CostTotals)
+    totals.update()
+    requests = tuple(totals.requests)
     costs = [each.cost for each in requests if each.cost is not None]
     return ConversationCosts(
         conversation=view.name,
-        lines=_sum_lines([line for each in requests if each.is_reported for line in each.lines]),
+        lines=totals.lines.make(),
         requests=requests,
         cost=sum(costs) if costs else None,
         unpriced=sum([each.cost is None for each in requests]),
-        cache_share=figures.cache_share,
-        rewrite_factor=figures.rewrite_factor,
+        cache_share=totals.figures.cache_share,
+        rewrite_factor=totals.figures.rewrite_factor,
         cost_is_lower_bound=any([each.cost_is_lower_bound for each in requests]),
     )
 
 
-def _sum_lines(lines: Iterable[CostLine]) -> tuple[CostLine, ...]:
-    sums: dict[tuple[str, str], list[float]] = {}
-    priced: set[tuple[str, str]] = set()
-    for line in lines:
-        key = (line.kind, line.name)
-        total = sums.setdefault(key, [0.0, 0.0, 0.0, 0.0])
-        total[0] += line.tokens
-        total[1] += line.read
-        total[2] += line.written
-        if line.cost is not None:
-            total[3] += line.cost
-            priced.add(key)
-    found = [
-        CostLine(
-            kind=key[0],
-            name=key[1],
-            tokens=tokens,
-            read=read,
-            written=written,
-            cost=cost if key in priced else None,
-        )
-        for key, (tokens, read, written, cost) in sums.items()
-    ]
-    return tuple(sorted(found, key=lambda each: (-(each.cost or 0.0), -each.tokens, each.kind, each.name)))
+class _CostTotals:
+    """The costs of the requests of a view, and their sums. Requests that were added to the view are added to them."""
+
+    def __init__(self, view: StoredConversation) -> None:
+        self._view = view
+        self._splitters: dict[str, CauseSplitter] = {}
+        self._clear()
+
+    def _clear(self) -> None:
+        self.requests: list[RequestCosts] = []
+        self.lines, self.figures = _LineSums(), CacheFigures()
+        self._counts: Counter[str] = Counter()
+
+    def update(self) -> None:
+        runs = {run.requests[0].channel_id: run for run in self._view.runs}
+        splitters = {id: run.keep(CauseSplitter) for id, run in runs.items()}
+        if any([splitters.get(id) is not known for id, known in self._splitters.items()]):
+            self._clear()  # a call became known after its result
+        self._splitters = splitters
+        for request in self._view.requests[len(self.requests) :]:
+            id = request.channel_id
+            costs = _request_costs(splitters[id], request, runs[id].prices[self._counts[id]])
+            self._counts[id] += 1
+            self.requests.append(costs)
+            if costs.is_reported:
+                self.lines.add(costs.lines)
+            if request.usage is not None:
+                self.figures.add(
+                    self._view.name,
+                    str(request.channel),
+                    input=request.usage.input,
+                    cache_read=request.usage.cache_read,
+                    cache_write=request.usage.cache_write,
+                )
+
+
+class _LineSums:
+    """The sums of lines of the same cause."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str], list[float]] = {}
+        self._priced: set[tuple[str, str]] = set()
+
+    def add(self, lines: Iterable[CostLine]) -> None:
+        for line in lines:
+            key = (line.kind, line.name)
+            if (total := self._sums.get(key)) is None:
+                total = self._sums[key] = [0.0, 0.0, 0.0, 0.0]
+            total[0] += line.tokens
+            total[1] += line.read
+            total[2] += line.written
+            if line.cost is not None:
+                total[3] += line.cost
+                self._priced.add(key)
+
+    def make(self) -> tuple[CostLine, ...]:
+        """Return one line for each cause, the most expensive first."""
+        found = [
+            CostLine(
+                kind=key[0],
+                name=key[1],
+                tokens=tokens,
+                read=read,
+                written=written,
+                cost=cost if key in self._priced else None,
+            )
+            for key, (tokens, read, written, cost) in self._sums.items()
+        ]
+        return tuple(sorted(found, key=lambda each: (-(each.cost or 0.0), -each.tokens, each.kind, each.name)))
 
 
 def _request_costs(splitter: "CauseSplitter", request: RequestView, prices: RequestPrices) -> RequestCosts:
@@ -269,14 +302,10 @@ def _cost_line(cause: Cause, parts: PricedTokens, prices: RequestPrices) -> Cost
 
 
 class CauseSplitter:
-    """Splits the beginning of a request by cause. Sums over rows are kept, because requests share their first rows.
-
-    `costs` are those of the first requests of the run, as far as they were computed.
-    """
+    """Splits the beginning of a request by cause. Sums over rows are kept, because requests share their first rows."""
 
     def __init__(self, run: ChannelRun) -> None:
         self._run = run
-        self.costs: list[RequestCosts] = []
         self._rows: tuple[Section, ...] = ()
         self._sums: list[dict[Cause, float]] = [{}]
         self._whole: dict[int, dict[Cause, float]] = {}  # by id: the requests of the run keep sections and elements

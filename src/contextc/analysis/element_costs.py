@@ -4,7 +4,9 @@ A provider charges the beginning of a request as a cache read, what follows as a
 the price of an element depends on its position. Positions and tokens here are by our own count.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from typing import NamedTuple, TypeVar, cast
 
 from msgspec import Struct
@@ -82,11 +84,12 @@ class RequestPrices(InputPrices):
         return self.dollars(self.split_at(start, tokens)) if self.price is not None else 0.0
 
 
-class Stay(Struct, frozen=True, eq=False):
+class Stay(Struct, eq=False):
     """A section that stays at its place in consecutive requests of a channel.
 
     `first` and `last` are indexes of requests of the channel. `row` is the index of the ledger row; -1 for the system
-    prompt. `start` are the tokens before it: within the messages, or within the system prompt.
+    prompt. `start` are the tokens before it: within the messages, or within the system prompt. A stay is open while
+    the last request of the channel has it: then `last` grows with the channel.
     """
 
     section: Section
@@ -117,6 +120,37 @@ class Occurrence(Struct, frozen=True, eq=False):
         return self.stay.last
 
 
+class Occurrences:
+    """The chosen elements of the stays of a run: those of system prompts, of rows whose stay has ended, and of the rows
+    of the last request. The first two only grow at their ends.
+    """
+
+    def __init__(self, least: int, accepts: Callable[[Element], bool]) -> None:
+        self.systems: list[Occurrence] = []
+        self.ended: list[Occurrence] = []
+        self.open: list[Occurrence] = []
+        self._choose = partial(_choose, least=least, accepts=accepts)
+        self._chosen: dict[int, list[tuple[int, int, int]]] = {}
+        self._counts = 0, 0
+
+    def update(self, systems: Sequence[Stay], ended: Sequence[Stay], still_open: Sequence[Stay]) -> None:
+        """Add the stays that are new. Each element is examined once, however many stays it has."""
+        self.systems += self._find(systems[self._counts[0] :])
+        self.ended += self._find(ended[self._counts[1] :])
+        self.open = self._find(still_open)
+        self._counts = len(systems), len(ended)
+
+    def _find(self, stays: Iterable[Stay]) -> list[Occurrence]:
+        found: list[Occurrence] = []
+        chosen = self._chosen
+        for stay in stays:
+            if (some := chosen.get(id(stay.section))) is None:
+                some = chosen[id(stay.section)] = self._choose(stay.section)
+            for index, start, tokens in some:
+                found.append(Occurrence(stay, index, stay.start + start, tokens))
+        return found
+
+
 class ToolUse(NamedTuple):
     """A call of a tool: the name, and the file that it reads or writes; "" if there is none."""
 
@@ -127,7 +161,8 @@ class ToolUse(NamedTuple):
 class ChannelRun(KeepsResults):
     """All requests of one channel in their order, with their prices. Requests can be added at the end.
 
-    `sections` are all sections of messages, and `uses` all calls by their id, in the order in which they appear first.
+    `sections` are all sections of messages, `uses` all calls by their id, in the order in which they appear first, and
+    `called` the names of all called tools.
     """
 
     def __init__(self, requests: Iterable[RequestView] = ()) -> None:
@@ -138,73 +173,77 @@ class ChannelRun(KeepsResults):
         """True if the price of at least one request is known."""
         self.sections: dict[int, Section] = {}
         self.uses: dict[str, ToolUse] = {}
-        self._stays: list[Stay] | None = None
+        self.called: set[str] = set()
         self._system_stays: list[Stay] = []
-        self._row_stays: list[Stay] = []
-        self._system_begun = 0
-        self._open: list[tuple[Section, int, int]] = []
+        self._ended_rows: list[Stay] = []
+        self._open_rows: list[Stay] = []
         self._costs: dict[tuple[int, ...], tuple[int, float]] = {}
         self._unknown_calls: set[str] = set()
         self._memo: dict[object, dict[int, object]] = {}
+        self._occurrences: dict[tuple[int, Callable[[Element], bool]], Occurrences] = {}
+        self._accepted: dict[Callable[[RequestView], bool], tuple[int, list[RequestView]]] = {}
         self.extend(requests)
 
     def extend(self, requests: Iterable[RequestView]) -> None:
         """Add requests."""
-        self._stays = None
         for request in requests:
             index, before = len(self.requests), self.requests[-1] if self.requests else None
             self.requests.append(request)
             self.prices.append(RequestPrices(request))
             self.is_priced = self.is_priced or self.prices[-1].price is not None
-            if before is not None and before.system is not request.system:
-                self._system_stays += self._system_stay(before, index - 1)
-                self._system_begun = index
+            if before is not None and before.system.elements:
+                self._system_stays[-1].last = index - (before.system is not request.system)
+            if request.system.elements and (before is None or before.system is not request.system):
+                self._system_stays.append(Stay(request.system, -1, 0, index, index))
             sections, totals = request.rows.sections, request.rows.totals
             same = count_common_prefix(before.rows.sections, sections) if before is not None else 0
-            self._row_stays += self._close(same, index - 1)
-            del self._open[same:]
-            self._open += [(sections[row], totals[row - 1] if row else 0, index) for row in range(same, len(sections))]
+            for stay in self._open_rows[same:]:
+                stay.last = index - 1
+                self._ended_rows.append(stay)
+            del self._open_rows[same:]
+            self._open_rows += [
+                Stay(sections[row], row, totals[row - 1] if row else 0, index, index)
+                for row in range(same, len(sections))
+            ]
             for section in sections[same:]:
                 self._add_section(section)
+        for stay in self._open_rows:
+            stay.last = len(self.requests) - 1
 
     def _add_section(self, section: Section) -> None:
         if id(section) in self.sections:
             return
         self.sections[id(section)] = section
         for element in section.elements:
-            if element.type == "tool_call" and element.call and element.call not in self.uses:
-                self.uses[element.call] = ToolUse(call_name(element), find_file(element))
+            if element.type != "tool_call":
+                continue
+            name = call_name(element)
+            self.called.add(name)
+            if element.call and element.call not in self.uses:
+                self.uses[element.call] = ToolUse(name, find_file(element))
                 if element.call in self._unknown_calls:  # its result came first
                     self.forget()
 
-    def _system_stay(self, request: RequestView, last: int) -> list[Stay]:
-        return [Stay(request.system, -1, 0, self._system_begun, last)] if request.system.elements else []
-
-    def _close(self, first: int, last: int) -> list[Stay]:
-        """Return the rows from one on, which stay up to a request."""
-        some = self._open[first:]
-        return [Stay(section, row, start, begun, last) for row, (section, start, begun) in enumerate(some, first)]
-
-    @property
-    def stays(self) -> list[Stay]:
-        """The system prompts and rows, each with the requests in which it stays; both in the order of their ends."""
-        if self._stays is None:
-            last = len(self.requests) - 1
-            system = self._system_stay(self.requests[-1], last) if self.requests else []
-            self._stays = [*self._system_stays, *system, *self._row_stays, *self._close(0, last)]
-        return self._stays
-
     def occurrences(self, least: int, accepts: Callable[[Element], bool]) -> Iterator[Occurrence]:
-        """Return the elements of all stays that are accepted and have at least some tokens, in the order of stays.
-
-        Each element is examined once, however many stays it has.
+        """Return the elements of all stays that are accepted and have at least some tokens: first those of system
+        prompts, then those of rows, both in the order in which they end.
         """
-        chosen = cast(dict[int, list[tuple[int, int, int]]], self._memo.setdefault((least, accepts), {}))
-        for stay in self.stays:
-            if (some := chosen.get(id(stay.section))) is None:
-                some = chosen[id(stay.section)] = _choose(stay.section, least, accepts)
-            for index, start, tokens in some:
-                yield Occurrence(stay, index, stay.start + start, tokens)
+        found = self.find_occurrences(least, accepts)
+        return chain(found.systems, found.ended, found.open)
+
+    def find_occurrences(self, least: int, accepts: Callable[[Element], bool]) -> Occurrences:
+        """Return the same in three parts."""
+        if (found := self._occurrences.get((least, accepts))) is None:
+            found = self._occurrences[least, accepts] = Occurrences(least, accepts)
+        found.update(self._system_stays, self._ended_rows, self._open_rows)
+        return found
+
+    def accepted(self, accepts: Callable[[RequestView], bool]) -> list[RequestView]:
+        """Return the requests that a function accepts. It is called once for each request."""
+        count, found = self._accepted.get(accepts, (0, []))
+        found += [each for each in self.requests[count:] if accepts(each)]
+        self._accepted[accepts] = len(self.requests), found
+        return found
 
     def once(self, function: Callable[[Element], T], element: Element) -> T:
         """Return what a function returns for an element. It is called once for each element."""

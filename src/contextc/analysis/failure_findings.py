@@ -189,8 +189,8 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
                 _is_sent_again(request, requests[index + 1 : index + 1 + MAX_CHECKED]),
                 request.status == "error",
             )
-    answered = {(each.channel_id, each.record.request) for each in view.requests if each.status == "ok"}
     lost = load_unanswered_requests(view.store, view.name)
+    answered = {(each.channel_id, each.record.request) for each in view.requests if lost and each.status == "ok"}
     for index, each in enumerate(lost):
         if each.why in STOPPED:
             continue

@@ -7,7 +7,7 @@ left out: for results and media, in the requests after the first.
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -15,8 +15,8 @@ from contextc.analysis.conversation_loader import StoredConversation
 from contextc.analysis.element_costs import (
     ChannelRun,
     Occurrence,
+    RequestPrices,
     ToolUse,
-    call_name,
     has_media,
     is_appended_tool,
     tool_name,
@@ -108,7 +108,8 @@ def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Findin
             [cite(last, placed.path, after=f"{name}: {placed.tokens:,} tokens") for placed, name in unused],
             tokens=tokens,
             cost=run.known(
-                _cost_of_tools(run, names) + sum([run.cost(each, each.first, each.last) for each in appended])
+                run.keep(_ToolCosts).cost(frozenset(names))
+                + sum([run.cost(each, each.first, each.last) for each in appended])
             ),
             title=shorten(f"{len(unused)} of {total} tools were never called: {where} ({listed})"),
             confidence=0.8 if len(offered) >= SURE_REQUESTS else 0.6,
@@ -180,13 +181,7 @@ class PlacedTool(NamedTuple):
 
 
 def _called_tools(view: StoredConversation, run: ChannelRun) -> set[str]:
-    called = {name for each in run.requests for name in view.reply(each).calls}
-    return called | {
-        call_name(element)
-        for section in run.sections.values()
-        for element in section.elements
-        if element.type == "tool_call"
-    }
+    return run.called | {name for each in run.requests for name in view.reply(each).calls}
 
 
 def _is_called(name: str, called: set[str]) -> bool:
@@ -194,23 +189,39 @@ def _is_called(name: str, called: set[str]) -> bool:
     return name in called or any([each and name.startswith(f"{each}_") for each in called])
 
 
-def _cost_of_tools(run: ChannelRun, names: set[str]) -> float:
-    places: dict[int, list[tuple[int, int]]] = {}
-    cost = 0.0
-    for request, prices in zip(run.requests, run.prices, strict=True):
+class _ToolCosts:
+    """The cost of the definitions of some tools in all requests of a run. Requests that were added are added to it."""
+
+    def __init__(self, run: ChannelRun) -> None:
+        self._run = run
+        self._names: frozenset[str] = frozenset()
+        self._clear()
+
+    def _clear(self) -> None:
+        self._count, self._cost = 0, 0.0
+        self._places: dict[int, list[tuple[int, int]]] = {}
+
+    def cost(self, names: frozenset[str]) -> float:
+        if names != self._names:
+            self._names = names
+            self._clear()
+        for index in range(self._count, len(self._run.requests)):
+            self._cost += self._cost_in(self._run.requests[index], self._run.prices[index])
+        self._count = len(self._run.requests)
+        return self._cost
+
+    def _cost_in(self, request: RequestView, prices: RequestPrices) -> float:
         tools = request.tools
         first = request.head_tokens_before("tools")
-        if (found := places.get(id(tools))) is None:
-            found = places[id(tools)] = list(_positions(tools, names))
+        if (found := self._places.get(id(tools))) is None:
+            found = self._places[id(tools)] = list(_positions(tools, self._names))
         paid = prices.split_at(first, tools.total)
         if found and 0 < max(paid) == paid.total:  # all tools at one price
-            cost += prices.dollars(paid) * sum([tokens for _, tokens in found]) / tools.total
-        else:
-            cost += sum([prices.cost(first + start, tokens) for start, tokens in found])
-    return cost
+            return prices.dollars(paid) * sum([tokens for _, tokens in found]) / tools.total
+        return sum([prices.cost(first + start, tokens) for start, tokens in found])
 
 
-def _positions(tools: Section, names: set[str]) -> Iterator[tuple[int, int]]:
+def _positions(tools: Section, names: frozenset[str]) -> Iterator[tuple[int, int]]:
     start = 0
     for element, tokens in zip(tools.elements, tools.tokens, strict=True):
         if tool_name(element) in names:
@@ -291,7 +302,7 @@ def repeated_content(view: StoredConversation, code: FindingCode) -> Iterator[Fi
     """
     for run in view.runs:
         groups: dict[object, list[_Repeated]] = {}
-        for each in _find_repeated(run):
+        for each in run.keep(_RepeatedContent).find():
             groups.setdefault((id(each.original), each.share == 1.0), []).append(each)
         for copies in groups.values():
             original = copies[0].original
@@ -317,22 +328,63 @@ def repeated_content(view: StoredConversation, code: FindingCode) -> Iterator[Fi
             )
 
 
-def _find_repeated(run: ChannelRun) -> Iterator[_Repeated]:
-    texts: dict[bytes, tuple[list[Occurrence], list[Occurrence]]] = {}
-    files: dict[ToolUse, Occurrence] = {}
-    for found in run.occurrences(REPEATED_TOKENS // 2, _is_repeatable):
-        if found.tokens * run.requests[found.first].scale < REPEATED_TOKENS:
-            continue
-        element = found.element
-        systems, rows = texts.setdefault(run.once(_text_key, element), ([], []))
-        if original := _find_together(systems, found) or _find_together(rows, found):
-            yield _Repeated(original, found, 1.0)
-        use = run.tool_of(element) if element.type == "tool_result" else None
+class _RepeatedContent:
+    """The content of a run that is in a request again. What is known of stays that have ended is kept."""
+
+    def __init__(self, run: ChannelRun) -> None:
+        self._run = run
+        self._systems: dict[bytes, list[Occurrence]] = {}
+        self._rows: dict[bytes, list[Occurrence]] = {}
+        self._files: dict[ToolUse, Occurrence] = {}
+        self._of_systems: list[_Repeated] = []
+        self._of_ended_rows: list[_Repeated] = []
+        self._counts = 0, 0
+
+    def find(self) -> Iterator[_Repeated]:
+        """Return repeated content: of system prompts, then of rows, both in the order in which their stays end."""
+        found = self._run.find_occurrences(REPEATED_TOKENS // 2, _is_repeatable)
+        for each in self._long(found.systems[self._counts[0] :]):
+            self._of_systems += self._find_equal(each, self._systems, {})
+        for each in self._long(found.ended[self._counts[1] :]):
+            self._of_ended_rows += self._find_in_row(each, self._rows, self._files)
+        self._counts = len(found.systems), len(found.ended)
+        rows, files = dict(self._rows), dict(self._files)  # of rows that are still open, only until the next request
+        yield from self._of_systems
+        yield from self._of_ended_rows
+        for each in self._long(found.open):
+            key = self._key(each)
+            if rows.get(key) is self._rows.get(key):
+                rows[key] = [*rows.get(key, ())]
+            yield from self._find_in_row(each, rows, files)
+
+    def _long(self, found: Iterable[Occurrence]) -> Iterator[Occurrence]:
+        requests = self._run.requests
+        return (each for each in found if each.tokens * requests[each.first].scale >= REPEATED_TOKENS)
+
+    def _key(self, found: Occurrence) -> bytes:
+        return self._run.once(_text_key, found.element)
+
+    def _find_equal(
+        self, found: Occurrence, own: dict[bytes, list[Occurrence]], others: Mapping[bytes, list[Occurrence]]
+    ) -> list[_Repeated]:
+        """Return what has the same text as an occurrence, which is added to `own`."""
+        key = self._key(found)
+        earlier = own.setdefault(key, [])
+        original = _find_together(others.get(key, ()), found) or _find_together(earlier, found)
+        earlier.append(found)
+        return [_Repeated(original, found, 1.0)] if original else []
+
+    def _find_in_row(
+        self, found: Occurrence, rows: dict[bytes, list[Occurrence]], files: dict[ToolUse, Occurrence]
+    ) -> list[_Repeated]:
+        """Return what has the same text as an occurrence in a row, or belongs to the same file."""
+        repeated = self._find_equal(found, rows, self._systems)
+        use = self._run.tool_of(found.element) if found.element.type == "tool_result" else None
         if use is not None and use.file:
-            if not original and use in files:
-                yield from _find_similar(run, files[use], found)
+            if not repeated and use in files:
+                repeated += _find_similar(self._run, files[use], found)
             files[use] = found
-        (rows if found.stay.row >= 0 else systems).append(found)
+        return repeated
 
 
 def _is_repeatable(element: Element) -> bool:

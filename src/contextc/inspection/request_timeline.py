@@ -116,7 +116,7 @@ class SentRequest:
         """False if only the time of the reply is known."""
         return self.observed is not None or bool(self.step is not None and self.step.started)
 
-    @property
+    @cached_property
     def status(self) -> str:
         """The state of the request: `ok`, `unanswered`, or the status of an observed one."""
         if self.observed is not None:
@@ -133,7 +133,7 @@ class SentRequest:
         """True if the provider keeps the messages in a session: the request contains only a part of its input."""
         return self.record.mode == "resume" or bool(self.record.session)
 
-    @property
+    @cached_property
     def is_without_answer(self) -> bool:
         """True if a request only counted tokens, or continues a session of the provider."""
         is_count = self.observed is not None and self.status == "ok" and self.usage is None and not self.record.produced

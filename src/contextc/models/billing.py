@@ -75,10 +75,12 @@ class Surcharge(NamedTuple):
 def find_surcharge(model: Model, usage: Usage) -> Surcharge | None:
     """Return what a call cost beyond list prices; None if it cost no more, or if that is unknown."""
     words = {field: getattr(usage, field) for field in FACTOR_FIELDS if getattr(usage, field)}
+    if not words:
+        return None
     listed = replace(usage, tier="", speed="", region="")
     applied, list_price = apply_price(model, usage), apply_price(model, listed)
     paid, without = bill(model, usage), bill(model, listed)
-    if not words or applied is None or list_price is None or paid is None or without is None:
+    if applied is None or list_price is None or paid is None or without is None:
         return None
     if not list_price.price.output or paid.dollars <= without.dollars:
         return None
