@@ -1,4 +1,4 @@
-"""Type checkers accept the right uses of an agent and refuse the wrong ones, as the table of docs/agent.md says.
+"""Type checkers accept the right uses of an agent and refuse the wrong ones, as docs/reference/type-checkers.md says.
 
 Each row of the table is one statement. It follows the definitions of the block above it, in a function of its own.
 """
@@ -15,7 +15,7 @@ import pytest
 
 from tests.test_docs import ROOT
 
-SECTION = re.compile(r"^## Type checkers\n.*?^```python\n(?P<definitions>.*?)^```\n(?P<tables>.*?)^## ", re.M | re.S)
+PAGE = re.compile(r"^```python\n(?P<definitions>.*?)^```\n(?P<tables>.*)", re.M | re.S)
 ROW = re.compile(r"^\| `(.+)` \| (\w+) \| (\w+) \| (\w+) \|$", re.M)
 CHECKERS = ("basedpyright", "mypy", "pyrefly")
 """The columns of the table."""
@@ -79,10 +79,10 @@ def test_a_type_checker_accepts_and_refuses_what_the_table_says(
     checker: str, find_errors: Callable[[Path], Iterator[tuple[int, str]]], tmp_path: Path
 ) -> None:
     """Wrong annotations would cost users either errors that are not theirs, or the errors that they rely on."""
-    section = SECTION.search((ROOT / "docs" / "agent.md").read_text())
-    assert section is not None
-    rows = ROW.findall(section["tables"])
-    lines, case_of = section["definitions"].splitlines(), dict[int, str]()
+    page = PAGE.search((ROOT / "docs" / "reference" / "type-checkers.md").read_text())
+    assert page is not None
+    rows = ROW.findall(page["tables"])
+    lines, case_of = page["definitions"].splitlines(), dict[int, str]()
     for number, (case, *_) in enumerate(rows):
         lines += ["", "", f"def case_{number}() -> None:", f"    {case}".replace(r"\|", "|")]
         case_of[len(lines)] = case
