@@ -56,7 +56,7 @@ from contextc.tools.definitions import AnyTool, Tool, get_tool_name
 # They are offered from the first request on, because a tool that is added later changes the prefix. So a channel that
 # was begun without them, or with an earlier form of them, keeps what it has until its next epoch.
 #
-# Every request pays for them, so both together take less than 90 tokens in each format. The only parameter of a search
+# Every request pays for them, so both together have less than 90 tokens as JSON. The only parameter of a search
 # needs no `required`.
 
 
