@@ -273,7 +273,9 @@ class Usage(
 
 
 MAX_TOKEN_COUNT = 1 << 53
-COUNT_FIELDS = ("input", "output", "cache_read", "cache_write", "reasoning", "cache_write_long")
+CALL_COUNT_FIELDS = ("input", "output", "cache_read", "cache_write", "cache_write_long")
+COUNT_FIELDS = (*CALL_COUNT_FIELDS, "reasoning")
+"""The token counts of a `BilledCall`, and of `Usage`."""
 Counted = TypeVar("Counted", Usage, BilledCall)
 
 

@@ -4,7 +4,6 @@ import asyncio
 import multiprocessing
 import signal
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -22,6 +21,7 @@ from contextc.testing import FakeModel
 from contextc.worker import TurnWorker, WorkerOptions
 from tests.conftest import often
 from tests.executor.test_compaction_processes import DeadlyStore
+from tests.executor.test_waiting_input import until
 
 ANTHROPIC, OPENAI = "anthropic:claude-opus-5-5", "openai-chat:gpt-5"
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -354,8 +354,3 @@ def test_a_worker_goes_on_with_the_agent_that_took_over(new_postgres_address: st
             assert [event.resumed for event in store.events("demo") if isinstance(event, TurnStart)] == [False, True]
 
     asyncio.run(asyncio.wait_for(work(), PATIENCE))
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.02)

@@ -97,7 +97,7 @@ from contextc.errors import ContextcError, InvalidInput, InvalidSetting, Nothing
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
 from contextc.formats.request_settings import NativeContext, NativeSettings
-from contextc.messages import Message, ToolCall, Usage, Viewer, to_plain_text, validate_message
+from contextc.messages import COUNT_FIELDS, Message, ToolCall, Usage, Viewer, to_plain_text, validate_message
 from contextc.models.tokens import TokenCounter, get_counter, request_kind, save_calibration, save_counts
 from contextc.prompts import (
     Instructions,
@@ -443,9 +443,6 @@ def check_commit_arguments(
         )
 
 
-USAGE_COUNTS = tuple([each.name for each in msgspec.structs.fields(Usage) if each.type is int])
-
-
 def check_usage(usage: object) -> None:
     """Check the usage of a request: what is stored must be readable again."""
     if usage is not None and not isinstance(usage, Usage):
@@ -455,7 +452,7 @@ def check_usage(usage: object) -> None:
         )
     if usage is None:
         return
-    for name in USAGE_COUNTS:
+    for name in COUNT_FIELDS:
         value = getattr(usage, name)
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidInput(f"usage: {name} must be a number of tokens", got=value, fix="Pass an integer.")
@@ -1026,6 +1023,7 @@ class MessageCompiler:
             running=running,
             runs=runs,
             cache_key=self._find_cache_key(channel, seen.snapshot),
+            now=message_log.now_ms(),
             snapshot=seen.snapshot,
             summary=seen.summary,
             counts=seen.counts,

@@ -548,6 +548,8 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     runs: str = ""
     cache_key: str = ""
     """The key that names the channel to the prompt cache, if it has one."""
+    now: int
+    """The present time in ms: a container that has expired is not named."""
     snapshot: ChannelSnapshot
     summary: Summary | None = None
     counts: Mapping[int, int] = {}
@@ -1251,10 +1253,6 @@ def _find_container(draft: Draft) -> Container | None:
     return found
 
 
-def _is_expired(container: Container) -> bool:
-    return 0 < container.expires <= message_log.now_ms()
-
-
 def _session(ask: CompileInput) -> tuple[str, bool, str | None]:
     """Return why a stateful provider needs a new session, whether one is resumed, and the cursor it must go back to
     first.
@@ -1363,7 +1361,7 @@ def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
     session = sight.state.session
     session_id = session.id if resume and session is not None else None
     container, continues = _find_container(draft), draft.repeated
-    if container is not None and _is_expired(container):
+    if container is not None and 0 < container.expires <= ask.now:
         draft = replace(draft, remarks=(*draft.remarks, CONTAINER_EXPIRED.format(container.id)))
         container = None
     elif container is not None:

@@ -42,6 +42,8 @@ from contextc.executor.agent_config import read_definitions
 from contextc.executor.event_hub import event_hub
 from contextc.executor.limits import Limits
 from contextc.messages import (
+    CALL_COUNT_FIELDS,
+    COUNT_FIELDS,
     AnyPart,
     BilledCall,
     Message,
@@ -137,12 +139,7 @@ def add_usage(before: Usage, more: Usage | None) -> Usage:
         return before
     is_first = before == Usage()
     return Usage(
-        input=before.input + more.input,
-        output=before.output + more.output,
-        cache_read=before.cache_read + more.cache_read,
-        cache_write=before.cache_write + more.cache_write,
-        reasoning=before.reasoning + more.reasoning,
-        cache_write_long=before.cache_write_long + more.cache_write_long,
+        **_add_counts(before, more, COUNT_FIELDS),
         tier=_common_word(before.tier, more.tier, is_first=is_first),
         speed=_common_word(before.speed, more.speed, is_first=is_first),
         region=_common_word(before.region, more.region, is_first=is_first),
@@ -153,9 +150,12 @@ def add_usage(before: Usage, more: Usage | None) -> Usage:
     )
 
 
-CALL_COUNTS = ("input", "output", "cache_read", "cache_write", "cache_write_long")
 MIXED = "mixed"
 """The word of a sum whose calls have different words. Its price is unknown, so each call is priced on its own."""
+
+
+def _add_counts(before: Usage | BilledCall, more: Usage | BilledCall, fields: Iterable[str]) -> dict[str, int]:
+    return {name: getattr(before, name) + getattr(more, name) for name in fields}
 
 
 def _add_calls(before: tuple[BilledCall, ...], more: tuple[BilledCall, ...]) -> tuple[BilledCall, ...]:
@@ -166,8 +166,7 @@ def _add_calls(before: tuple[BilledCall, ...], more: tuple[BilledCall, ...]) -> 
     for each in (*before, *more):
         key = each.kind, each.model
         held = sums.get(key)
-        counts = {name: getattr(held, name) + getattr(each, name) for name in CALL_COUNTS} if held is not None else {}
-        sums[key] = replace(each, **counts)
+        sums[key] = each if held is None else replace(each, **_add_counts(held, each, CALL_COUNT_FIELDS))
     return tuple(sums.values())
 
 
