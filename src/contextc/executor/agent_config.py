@@ -385,7 +385,9 @@ def check_turn_arguments(conversation: object, wait: object = 0) -> None:
     """Check a conversation's name and the wait time, and that an event loop is running."""
     check_name(conversation)
     if wait is not None and (not is_number(wait) or not cast(float, wait) >= 0):
-        raise InvalidInput("wait must be a number of seconds, 0 or more, or None for no limit", got=wait)
+        raise InvalidInput(
+            "wait must be a number of seconds or None", got=wait, fix="Pass 0 or more, or None for no limit."
+        )
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -268,7 +268,8 @@ class HTTPEndpoint(Endpoint):
             self._fail(error, call)
 
     async def _get_model(self, call: ProviderCall) -> JSONObject:
-        raise InvalidSetting(f"provider {self.provider.name!r} has no API that describes its models")
+        """Return the facts. Clients whose API describes its models implement it."""
+        raise NotImplementedError
 
     async def _on_this_loop(self) -> None:
         """Drop the SDK's client if the event loop has changed, because it belongs to one loop."""

@@ -47,7 +47,10 @@ async def ask_vendor(provider: Provider, **options: object) -> VendorFacts:
     """Return what the vendor's API says about the provider's model. `options` are those of `endpoint`."""
     async with endpoint(provider, **options) as client:
         if not isinstance(client, HTTPEndpoint) or provider.client not in READERS:
-            raise InvalidSetting(f"provider {provider.name!r} has no API that describes its models")
+            raise InvalidSetting(
+                f"provider {provider.name!r} has no API that describes its models",
+                fix="Use the facts of cc.provider(…).model.",
+            )
         reply = await client.load_model_facts()
     facts = READERS[provider.client](reply)
     lifecycle = {name: str(reply[name]) for name in LIFECYCLE if reply.get(name)}
