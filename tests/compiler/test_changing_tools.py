@@ -9,6 +9,7 @@ import random
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.compiler import Compiled
 from contextc.compiler.ledger import get_channel_cache
 from contextc.errors import InvalidSetting
@@ -422,6 +423,99 @@ def test_an_appended_tool_of_the_provider_does_not_stay_declared() -> None:
             attempt.commit(cc.assistant("Done."))
         reasons.append(compiled.manifest.why)
     assert reasons == ["first request", "", "tools changed"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "anthropic:claude-opus-5-5",
+        "bedrock:us.anthropic.claude-opus-4-5",
+        "gemini:gemini-3-pro-preview",
+        "mistral:mistral-large-latest",
+        "ollama:qwen3:8b",
+        "openai:gpt-6-astra",
+        "openai-chat:gpt-5.5",
+    ],
+)
+def test_a_removed_tool_stays_declared_in_another_process(model: str) -> None:
+    """Guarantee 9.3. The head comes from the store, where most formats have the name inside of a definition."""
+    store, provider = cc.open_store("memory:"), cc.provider(model)
+    bodies: list[bytes] = []
+    for tools in ([tool("files"), tool("notes")], [tool("files")], [tool("files"), tool("notes")]):
+        get_channel_cache(store).clear()
+        compiler = cc.MessageCompiler(store, provider, removed_tools="keep")
+        store.append("demo", cc.user("Next?"))
+        compiled = compiler.compile("demo", tools=tools)
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("Done."))
+        bodies.append(compiled.body)
+        assert compiled.state.epoch == 1
+    assert [compiler.rebuild("demo", number) for number in (1, 2, 3)] == bodies
+    assert [body.count(b"Looks things up in notes") for body in bodies] == [1, 1, 1]
+
+
+def test_breakpoints_of_the_caller_are_not_appended() -> None:
+    """Callers move theirs to the last tool. A request may have four, and a tool is the same without it."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, cc.provider(MODELS["anthropic"], betas=BETAS))
+    tools: list[JSONObject] = []
+    for name in ("files", "notes", "mails", "dates", "calls"):
+        tools = [{key: each[key] for key in each if key != "cache_control"} for each in tools]
+        definition: JSONObject = {"name": name, "description": name * 200, "input_schema": {"type": "object"}}
+        tools.append({**definition, "cache_control": {"type": "ephemeral"}})
+        store.append("demo", cc.user("Go on. " * 2_000))
+        compiled = compiler.compile("demo", instructions="Be brief. " * 1_000, tools=tools)
+        assert lint(compiled.params, format="anthropic") == []
+        assert compiled.body.count(b'"cache_control"') <= 4
+        if name != "files":
+            assert compiled.record.remarks == (f"appended, so that the prefix stays: tools added: {name}",)
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("Done."))
+
+
+def test_the_linter_counts_breakpoints_of_tools_in_messages() -> None:
+    talk = ChangingTools("anthropic")
+    talk.step()
+    talk.tools = [*talk.tools, *[tool(f"source_{number}") for number in range(5)]]
+    body = talk.step().params
+    for block in next(each for each in body["messages"] if each["role"] == "system")["content"]:
+        block["tool"]["definition"]["cache_control"] = {"type": "ephemeral"}
+    assert [each.code for each in lint(body, format="anthropic")] == ["ANT016"]
+
+
+@pytest.mark.parametrize(
+    ("format", "unnamed", "reasons"),
+    [
+        ("bedrock", {"cachePoint": {"type": "default"}}, ["", "", ""]),
+        ("bedrock", {"systemTool": {"name": "nova_grounding"}}, ["tools changed", "tools changed", "tools changed"]),
+        ("anthropic", {"type": "mcp_toolset", "mcp_server_name": "docs"}, ["tools changed", "", "tools changed"]),
+    ],
+    ids=["a breakpoint", "a tool of Bedrock", "a server of tools"],
+)
+def test_a_tool_without_a_name_is_not_removed_by_one(format: str, unnamed: JSONObject, reasons: list[str]) -> None:
+    """The vendor would not know it. A breakpoint among the tools is none of them."""
+    talk = ChangingTools(format)
+    functions, found = talk.tools, list[str]()
+    native = NativeTool(provider=talk.provider.formatter.provider, data=unnamed)
+    for tools in ([*functions, native], functions, [*functions, native], functions):
+        talk.tools = tools
+        talk.store.append("demo", cc.user("Next?"))
+        compiled = talk.compile()
+        with talk.compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("Done."))
+        assert lint(compiled.params, format=format) == []
+        found.append(compiled.manifest.why)
+    assert found[1:] == reasons
+
+
+def test_two_servers_of_tools_are_no_duplicates() -> None:
+    store = cc.open_store("memory:")
+    store.append("demo", cc.user("Hi!"))
+    servers: list[JSONObject] = [
+        {"type": "mcp", "server_label": name, "server_url": f"http://127.0.0.1/{name}"} for name in ("docs", "code")
+    ]
+    compiled = cc.MessageCompiler(store, "openai:gpt-5.5").compile("demo", tools=servers)
+    assert [each["server_label"] for each in compiled.params["tools"] if each["type"] == "mcp"] == ["docs", "code"]
 
 
 def test_tools_without_a_name_are_compared_by_their_definitions() -> None:

@@ -40,8 +40,8 @@ from contextc.compiler.head_changes import (
     EffortPlan,
     PreparedPrompt,
     ToolPlan,
-    apply_changes,
     are_functions,
+    are_named,
     build_change,
     build_update,
     can_continue,
@@ -146,10 +146,13 @@ TRANSPORT_FIELDS = {
     "timeout": "Pass it to the vendor's SDK.",
     "api_key": "Pass it to the vendor's SDK.",
     "http_options": "Pass it to the vendor's SDK.",
-    **dict.fromkeys(("extra_headers", "headers"), "Pass headers={…} to cc.provider or to the agent."),
-    **dict.fromkeys(("betas", "anthropic_beta", "anthropic-beta"), "Pass betas=[…] to cc.provider or to the agent."),
+    **dict.fromkeys(
+        ("extra_headers", "headers", "default_headers", "authorization"),
+        "Pass headers={…} to cc.provider or to the agent.",
+    ),
+    **dict.fromkeys(("betas", "anthropic_beta", "openai_beta"), "Pass betas=[…] to cc.provider or to the agent."),
 }
-"""Settings that belong to a call, and where they are passed."""
+"""Settings that belong to a call, and where they are passed. A name with a hyphen is that of a header."""
 COMPILER_FIELDS = ("messages", "contents", "input", "tools", "system", "systemInstruction", "instructions")
 """Fields that the compiler writes itself. `model` may be set: some endpoints have several names for one model."""
 
@@ -294,9 +297,12 @@ def plan_native_context(provider: Provider, context: NativeContext | None) -> Na
             fix=f"Pass compact_at={least}.",
         )
     found = provider.formatter.encode_native(context)
-    if all([provider.offers(feature) for feature in found.features]):
+    missing = [feature for feature in found.features if not provider.offers(feature)]
+    if not missing:
         return found
-    return NativeSettings({}, missing=context.names)
+    left_out = [name for feature in missing for name in context.names_of(feature)]
+    rest = plan_native_context(provider, replace(context, **dict.fromkeys(left_out)))
+    return rest._replace(missing=tuple([name for name in context.names if name in (*left_out, *rest.missing)]))
 
 
 def check_compile_arguments(
@@ -324,11 +330,9 @@ def check_compile_arguments(
             f"settings must be a dict, got {_type_name(settings)}", fix="Use the field names of the provider's API."
         )
     for field in cast(JSONObject, settings or {}):
-        if field in TRANSPORT_FIELDS:
-            raise InvalidInput(
-                f"settings: {field} belongs to the call, not to the request, which is stored",
-                fix=TRANSPORT_FIELDS[field],
-            )
+        plain = str(field).lower().replace("-", "_")
+        if fix := TRANSPORT_FIELDS.get(plain) or (TRANSPORT_FIELDS["headers"] if "-" in str(field) else ""):
+            raise InvalidInput(f"settings: {field} belongs to the call, not to the request, which is stored", fix=fix)
         if field in COMPILER_FIELDS:
             raise InvalidInput(f"settings: {field} is written by the compiler and cannot be set", fix="Remove it.")
     if (edit is not None or rewind is not None) and not dry_run:
@@ -366,7 +370,8 @@ def as_tools(tools: object, formatter: Formatter) -> Sequence[AnyTool]:
         )
     else:
         read = [as_tool(tool, formatter) for tool in cast(Iterable[object], tools)]
-    names = [get_tool_name(tool) for tool in read]
+    # Two servers of tools, which have a type only, are no duplicates.
+    names = [get_tool_name(tool) for tool in read if isinstance(tool, Tool) or tool.data.get("name")]
     if len({*names}) < len(names):
         twice = next((name for index, name in enumerate(names) if name and name in names[:index]), None)
         if twice is not None:
@@ -616,9 +621,11 @@ class ArgumentCache:
         if declared is None:
             return None
         at = min(found)[1]
-        if (plan := plans[at]) is not None and plan.kept:
+        if (plan := plans[at]) is not None and (plan.kept or plan.change.removed or plan.change.returned):
             items = [item for each in snapshot.cached.rows for item in each.row.items]
-            if not are_functions(self._formatter, apply_changes(self._formatter, declared, items), plan.kept):
+            if not are_functions(self._formatter, declared, items, plan.kept):
+                return None
+            if not are_named(self._formatter, declared, items, plan.change):
                 return None
         encoded = self._formatter.encode_tools(declared)
         return PreparedTools(

@@ -72,7 +72,12 @@ def hash_definition(definitions: Sequence[JSONObject]) -> str:
 
 
 def hash_definitions(formatter: Formatter, tools: Sequence[AnyTool]) -> tuple[str, ...]:
-    return tuple([hash_definition(formatter.encode_tools([tool])) for tool in tools])
+    return tuple([hash_definition(_encode_tool(formatter, tool)) for tool in tools])
+
+
+def _encode_tool(formatter: Formatter, tool: AnyTool) -> list[JSONObject]:
+    """Return a tool as it is sent in a message. A breakpoint there would be one too many in a later request."""
+    return formatter.without_tool_breakpoints(formatter.encode_tools([tool]))
 
 
 def list_available(state: ChannelState) -> dict[str, str]:
@@ -91,10 +96,23 @@ def can_continue(state: ChannelState, features: Collection[str]) -> bool:
     return {*state.changes.features} <= {*features}
 
 
-def are_functions(formatter: Formatter, tools: Sequence[AnyTool], names: Iterable[str]) -> bool:
-    """Return True if the caller answers the calls of these tools. Others are run by the provider."""
-    found = _by_name(formatter, formatter.decode_tools(formatter.encode_tools(tools)))
+def are_functions(
+    formatter: Formatter, declared: Sequence[AnyTool], items: Iterable[Item], names: Iterable[str]
+) -> bool:
+    """Return True if the caller answers the calls of these tools. Others are run by the provider.
+
+    `declared` are the tools of the head. They are decoded, because those from the store have no names of their own.
+    """
+    decoded = formatter.decode_tools(formatter.encode_tools(declared))
+    found = _by_name(formatter, apply_changes(formatter, decoded, items))
     return all([isinstance(found.get(formatter.name_codec.encode_name(name)), Tool) for name in names])
+
+
+def are_named(formatter: Formatter, declared: Sequence[AnyTool], items: Iterable[Item], change: HeadChange) -> bool:
+    """Return True if the tools that a change only names have a name. Some of those that a provider runs have none."""
+    wire = [*formatter.encode_tools(declared), *[each for item in items for each in item.definitions]]
+    known = [tool for tool in formatter.decode_tools(wire) if isinstance(tool, Tool) or tool.data.get("name")]
+    return {*change.removed, *change.returned} <= _by_name(formatter, known).keys()
 
 
 def plan_tools(
@@ -110,7 +128,7 @@ def plan_tools(
     `keeps_removed`: a tool stays declared if the provider has no way to remove it.
     """
     before = list_available(state)
-    encoded = {get_tool_name(tool): formatter.encode_tools([tool]) for tool in tools}
+    encoded = {get_tool_name(tool): _encode_tool(formatter, tool) for tool in tools}
     if len(encoded) < len(tools) or len({*state.tools}) < len(state.tools):  # several tools without a name
         return None
     now = {name: hash_definition(wire) for name, wire in encoded.items() if wire}

@@ -303,6 +303,10 @@ class Formatter(ABC):
         """Return joined messages without the cache breakpoints they were read with. The compiler sets its own."""
         return messages
 
+    def without_tool_breakpoints(self, tools: list[JSONObject]) -> list[JSONObject]:
+        """Return definitions of tools without the cache breakpoints of the caller, which say nothing about a tool."""
+        return [without_cache_control(tool) for tool in tools] if self.list_cache_lifetimes(tools) else tools
+
     def with_head_breakpoint(self, body: JSONObject, ttl: str = "") -> JSONObject:
         """Return the body with a cache breakpoint after its system prompt and tools, if it has any."""
         return body
@@ -718,6 +722,10 @@ def cache_control(ttl: str) -> JSONObject:
 def list_cache_controls(blocks: Iterable[JSONObject]) -> list[str]:
     """Return the lifetime of each of these breakpoints; "" is the default."""
     return [text_of(as_object(block["cache_control"]).get("ttl")) for block in blocks if "cache_control" in block]
+
+
+def without_cache_control(block: JSONObject) -> JSONObject:
+    return {name: value for name, value in block.items() if name != "cache_control"}
 
 
 def text_of(value: JSON) -> str:

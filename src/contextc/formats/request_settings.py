@@ -31,7 +31,9 @@ class ToolChoice(Struct, frozen=True):
     name: str = ""
 
 
-OF_RESULTS = dict.fromkeys(("clear_at_least", "clear_arguments", "keep_results", "keep_results_of"), "clear_results_at")
+OF_RESULTS: dict[str, str] = dict.fromkeys(
+    ("clear_at_least", "clear_arguments", "keep_results", "keep_results_of"), "clear_results_at"
+)
 """Fields of a `NativeContext` that need another one."""
 
 
@@ -71,6 +73,10 @@ class NativeContext(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def names(self) -> tuple[str, ...]:
         """The names of what is set."""
         return tuple([name for name, value in asdict(self).items() if value is not None])
+
+    def names_of(self, feature: str) -> tuple[str, ...]:
+        """Return the names of what is set of a feature of providers: `compaction`, or `context_editing`."""
+        return tuple([name for name in self.names if name.startswith("compact") == (feature == "compaction")])
 
 
 class NativeSettings(NamedTuple):

@@ -44,6 +44,7 @@ from contextc.formats.base import (
     own_extra,
     tag_system_blocks,
     text_of,
+    without_cache_control,
 )
 from contextc.formats.message_preparation import APART_KEY, IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.request_settings import NativeContext, NativeSettings
@@ -264,7 +265,3 @@ class AnthropicFormatter(CodecFormatter):
 
 def _change(kind: str, tool: JSONObject) -> JSONObject:
     return {"type": f"tool_{kind}", "tool": tool}
-
-
-def without_cache_control(block: JSONObject) -> JSONObject:
-    return {name: value for name, value in block.items() if name != "cache_control"}

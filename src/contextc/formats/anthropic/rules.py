@@ -376,7 +376,7 @@ def find_breakpoints(value: JSON, path: JSONPath = ()) -> Iterator[tuple[JSONPat
         if block.get("cache_control"):
             yield path, block
         first = [name for name in ("tools", "system", "messages") if not path and name in block]
-        for name in first or (["content"] if "content" in block else []):
+        for name in first or [name for name in ("content", "tool", "definition") if name in block]:
             yield from find_breakpoints(block[name], (*path, name))
     elif isinstance(value, list):
         for index, each in enumerate(cast(list[JSON], value)):

@@ -136,6 +136,9 @@ class BedrockFormatter(AnthropicFormatter):
             end -= 1
         return {**message, "content": [*content[:end], cache_point(ttl), *content[end:]]} if end else None
 
+    def without_tool_breakpoints(self, tools: list[JSONObject]) -> list[JSONObject]:
+        return [tool for tool in tools if CACHE_POINT_KEY not in tool]
+
     def list_cache_lifetimes(self, blocks: Iterable[JSONObject]) -> list[str]:
         points = [block[CACHE_POINT_KEY] for block in blocks if CACHE_POINT_KEY in block]
         return [text_of(as_object(point).get("ttl")) for point in points]
