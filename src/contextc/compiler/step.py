@@ -89,6 +89,7 @@ from contextc.models import cost as price_of
 from contextc.models.tokens import MAX_FACTOR, MIN_FACTOR, Calibration, TokenCounter, load_calibrations, load_counts
 from contextc.prompts import SEPARATOR, Prompt, RenderedFragment, heading_of
 from contextc.providers import Provider
+from contextc.providers.registry import sdk_call_of_format
 from contextc.store import Reference, Store, message_log
 from contextc.store.leases import check_lease
 from contextc.store.ledger_schema import (
@@ -357,8 +358,16 @@ class Compiled:
 
     @property
     def arguments(self) -> JSONObject:
-        """Keyword arguments for the vendor's SDK call: `params`, unless that SDK uses other names (google-genai)."""
+        """Keyword arguments for the vendor's SDK call: `params`, unless that SDK uses other names (google-genai).
+
+        `sdk_call` is the call that takes them.
+        """
         return self.formatter.sdk_arguments(self.params, self.provider.model_id)
+
+    @property
+    def sdk_call(self) -> str:
+        """The call that takes `arguments`: with beta flags of Anthropic, "client.beta.messages.create"."""
+        return sdk_call_of_format(self.formatter.name, self.record.betas)
 
     @property
     def body(self) -> bytes:

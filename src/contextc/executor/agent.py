@@ -406,6 +406,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     __slots__ = (
         "__weakref__",
         "_background",
+        "_beta_place",
         "_clients",
         "_elsewhere",
         "_executor",
@@ -469,6 +470,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         self._output = output_type_of(output_type)
         self._background, self._clients = BackgroundSummaries(), list[tuple[Store, Provider, ClientCache]]()
         self._elsewhere: WeakKeyDictionary[AgentExecutor, WeakKeyDictionary[Store, AgentExecutor]] = WeakKeyDictionary()
+        self._beta_place: str | None = None
+        """Where the first model takes the beta flags of the options."""
         self._handoffs = self._checked_handoffs(handoffs, name)
         self._make_executor = partial(
             self._executor_of,
@@ -519,6 +522,11 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         if self._output is not None:
             instructions, options = _with_output(provider, bool(tools or offered), self._output, instructions, options)
         options = agent_config.with_nearest_lifetime(options, provider)
+        place = provider.beta_header or provider.beta_field
+        if self._beta_place is None:
+            self._beta_place = place
+        elif place != self._beta_place:  # the flags of one vendor mean nothing to another
+            options = cast(AgentOptions, {**options, "betas": None})
         made = AgentExecutor(
             store,
             provider,

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,7 +27,7 @@ from contextc.compiler.compaction import check_instructions, check_summarizer, t
 from contextc.compiler.compiler import AgentArguments, as_provider
 from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.compiler.prompt_cache import CacheLifetime, check_lifetime, nearest_lifetime
-from contextc.errors import InvalidInput, InvalidSetting
+from contextc.errors import InvalidInput, InvalidSetting, ProviderFailed
 from contextc.executor.limits import Limits
 from contextc.messages import Message, ToolCall, user
 from contextc.prompts import PromptContext
@@ -104,13 +104,19 @@ class TurnOwner(Protocol):
         ...
 
 
+_refused_by_address: dict[tuple[str, ...], set[str]] = {}
+_refused_by_client: WeakKeyDictionary[Endpoint, set[str]] = WeakKeyDictionary()
+
+
 class ClientCache:
     """The clients of a provider: the given one, or one for each event loop."""
 
     def __init__(self, provider: Provider, store: Store, given: Endpoint | None) -> None:
         self._provider, self._store, self.given = provider, store, given
-        self.refused_betas = set[str]()
-        """Beta flags that the provider has refused. They are not sent to it again."""
+        address = (provider.name, provider.url, provider.key, provider.model_id)
+        known = _refused_by_address if given is None else _refused_by_client
+        self.refused_betas = known.setdefault(cast(Any, address if given is None else given), set())
+        """Beta flags that the endpoint has refused. This process does not send them to it again."""
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()
 
     def get(self) -> Endpoint:
@@ -121,6 +127,15 @@ class ClientCache:
         if loop not in self._clients:
             self._clients[loop] = endpoint(self._provider, store=self._store)
         return self._clients[loop]
+
+    def note_refusal(self, failure: ProviderFailed, provider: Provider, sent: Collection[str] = ()) -> frozenset[str]:
+        """Remember the beta flags that a failure names, and return them. `sent` are those of the request, beside those
+        of the provider.
+        """
+        flags = {*provider.betas, *sent} - {*provider.refused_betas}
+        named = frozenset([flag for flag in flags if failure.kind == "invalid" and flag in failure.said])
+        self.refused_betas |= named
+        return named
 
     async def close(self) -> None:
         """Close the client of the running event loop. A given client stays open."""
@@ -265,10 +280,9 @@ class AgentConfig:
 
     def without_refused_betas(self) -> "AgentConfig":
         """Return the configuration without the beta flags that the provider has refused."""
-        kept = tuple([flag for flag in self.provider.betas if flag not in self.clients.refused_betas])
-        if kept == self.provider.betas:
+        provider = self.provider.without_betas(self.clients.refused_betas)
+        if provider is self.provider:
             return self
-        provider = replace_fields(self.provider, betas=kept)
         options = asdict(self.compiler.options)
         return replace(self, provider=provider, compiler=MessageCompiler(self.store, provider, **options))
 

@@ -354,9 +354,14 @@ class AgentExecutor(agent_config.FixedOptions):
         writes a summary of everything, which stands for it in requests to this provider only; `instructions` replace
         those of the provider.
         """
-        if native:
-            return await self._compact_natively(conversation, instructions)
-        config = self.config
+        while native:
+            config = self.config.without_refused_betas()
+            try:
+                return await self._compact_natively(config, conversation, instructions)
+            except ProviderFailed as failure:
+                if not config.clients.note_refusal(failure, config.provider):
+                    raise
+        config = self.config.without_refused_betas()
         agent_config.check_summary_instructions(config.summarize, instructions)
         asked = await render_between_turns(config, conversation, config.arguments_for(conversation))
         both = "\n".join([each for each in (config.summary_instructions, instructions) if each.strip()])
@@ -390,9 +395,10 @@ class AgentExecutor(agent_config.FixedOptions):
         event_hub(self.store).refresh(conversation)
         return done
 
-    async def _compact_natively(self, conversation: str, instructions: str) -> CompactionResult | None:
+    async def _compact_natively(
+        self, config: agent_config.AgentConfig, conversation: str, instructions: str
+    ) -> CompactionResult | None:
         """Ask the provider for a compaction, and store the reply with its block. No turn runs meanwhile."""
-        config = self.config
         asked = await render_between_turns(config, conversation, config.arguments_for(conversation))
         compiler = config.compiler
         async with self.store.aio.lease(conversation, self.name) as lease:
@@ -426,7 +432,7 @@ class AgentExecutor(agent_config.FixedOptions):
 
     def preview_compaction(self, conversation: str) -> CompactionPreview | None:
         """Return what `compact` would replace, and what it costs. Nothing is stored, and no model is called."""
-        config = self.config
+        config = self.config.without_refused_betas()
         asked = without_turn(config.arguments_for(conversation), awaits=False)
         return config.compiler.preview_compaction(
             conversation, from_cache=config.summarize == "model", max_input_tokens=config.max_input_tokens, **asked

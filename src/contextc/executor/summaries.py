@@ -15,7 +15,7 @@ from contextc._worker_threads import CALLBACK_SLOTS, as_exception, ends_task, ru
 from contextc.compiler import Compiled
 from contextc.compiler.compaction import SUMMARY_FORM, CompactionSteps, SummarizerInput, request_text, with_instructions
 from contextc.errors import ContextcError, ProviderFailed
-from contextc.executor.agent_config import AgentConfig
+from contextc.executor.agent_config import AgentConfig, ClientCache
 from contextc.executor.model_call import MAX_RETRIES, MAX_RETRY_SECONDS, retry_delay, stream_failure
 from contextc.formats.base import Request
 from contextc.formats.request_settings import RequestSettings
@@ -65,9 +65,7 @@ async def summarize(config: AgentConfig, wanted: SummarizerInput) -> ModelSummar
     if make is None or isinstance(make, str):
         if config.provider.runs_tools:  # a coding agent could act on text in the transcript: use a digest instead
             return ModelSummary("")
-        if wanted.live is not None:
-            return await summarize_from_cache(config.clients.get(), wanted.live)
-        return await summarize_with_model(config.clients.get(), config.provider, wanted)
+        return await _summarize_with_allowed_betas(config.clients, config.provider, wanted)
     call = with_instructions(make, wanted)
     if call is None:
         return ModelSummary("")
@@ -111,6 +109,22 @@ def _advance(
         return resume()
     except StopIteration as ended:
         return _Finished(ended.value)
+
+
+async def _summarize_with_allowed_betas(
+    clients: ClientCache, provider: Provider, wanted: SummarizerInput
+) -> ModelSummary:
+    """Ask the model for a summary. If it refuses a beta flag, ask again without it, and without the live request."""
+    live = wanted.live
+    while True:
+        try:
+            if live is not None:
+                return await summarize_from_cache(clients.get(), live)
+            return await summarize_with_model(clients.get(), provider, wanted)
+        except ProviderFailed as failure:
+            if not clients.note_refusal(failure, provider, live.record.betas if live is not None else ()):
+                raise
+            provider, live = provider.without_betas(clients.refused_betas), None
 
 
 async def summarize_with_model(endpoint: Endpoint, provider: Provider, wanted: SummarizerInput) -> ModelSummary:

@@ -961,13 +961,11 @@ class TurnRunner:
             try:
                 return await self._call_model(prepared, index, self.config.clients.get())
             except ProviderFailed as failure:
-                refused = {
-                    flag for flag in self.config.provider.betas if failure.kind == "invalid" and flag in failure.said
-                }
+                sent = prepared.compiled.record.betas
+                refused = self.config.clients.note_refusal(failure, self.config.provider, sent)
                 if not refused and (failure.kind in LASTING_FAILURES or not self._agent_config.fallbacks):
                     raise
                 await run_blocking(self.turn_store.append_events, retry_event(failure, 0.0, 1))
-                self.config.clients.refused_betas |= refused
                 self._use(self._agent_config if refused else self._agent_config.with_next_model())
                 await self._use_channel()
                 prepared = await self._prepare(self.preparer.prepare_for_next_model, index)

@@ -244,7 +244,7 @@ class HTTPEndpoint(Endpoint):
                 async for event in events:
                     yield event
                     if is_error(event):
-                        raise map_error(self.provider.name, self.error_table, event, secrets=self._secrets())
+                        raise map_error(self.provider.name, self.error_table, event, secrets=self._hidden())
         except ContextcError:
             raise
         except MalformedEvent as error:
@@ -315,7 +315,7 @@ class HTTPEndpoint(Endpoint):
             if late := describe_timeout(error, given, use_default=self.http_client is None):
                 failed = ProviderFailed(failed.provider, failed.kind, late, way_out=failed.way_out)
         message = str(error)
-        raise failed from (error if mask_secrets(message, self._secrets()) == message else None)
+        raise failed from (error if mask_secrets(message, self._hidden()) == message else None)
 
     async def _sent(self, client: Any, path: str, call: ProviderCall, stream_class: Any) -> HTTPResponse:
         """Post through OpenAI's or Anthropic's SDK, whose clients are alike. Return the unread response."""
@@ -336,12 +336,12 @@ class HTTPEndpoint(Endpoint):
         return options if call.timeout is None else options | {"timeout": call.timeout}
 
     def _transient(self, message: str) -> ProviderFailed:
-        return ProviderFailed(self.provider.name, "transient", mask_secrets(message, self._secrets())[:300])
+        return ProviderFailed(self.provider.name, "transient", mask_secrets(message, self._hidden())[:300])
 
     def _unreached(self, error: Exception) -> ProviderFailed:
         """Return the failure for a connection error. If no connection was made, the URL may be wrong."""
         way_out = f"Check the URL ({self._address()}) and the network." if _is_connect_error(error) else ""
-        message = mask_secrets(error_reason(error), self._secrets())[:300]
+        message = mask_secrets(error_reason(error), self._hidden())[:300]
         return ProviderFailed(self.provider.name, "transient", message, way_out=way_out)
 
     def _address(self) -> str:
@@ -359,7 +359,7 @@ class HTTPEndpoint(Endpoint):
                 way_out=f"Check the URL ({self._address()}), and use the final one.",
             )
         return map_error(
-            self.provider.name, self.error_table, body, status=status, headers=headers, secrets=self._secrets()
+            self.provider.name, self.error_table, body, status=status, headers=headers, secrets=self._hidden()
         )
 
     def _key(self) -> str | None:
@@ -376,6 +376,10 @@ class HTTPEndpoint(Endpoint):
         return ProviderFailed(
             self.provider.name, "auth", said, way_out=way_out, case="key", detail=names or self.provider.key
         )
+
+    def _hidden(self) -> tuple[str, ...]:
+        """Return what a text must not contain: the key, and the values of the provider's headers."""
+        return (*self._secrets(), *[value for _, value in self.provider.headers])
 
     def _secrets(self) -> tuple[str, ...]:
         return tuple(filter(None, [os.environ.get(self.provider.key, "").strip()])) if self.provider.key else ()

@@ -125,7 +125,7 @@ class OllamaEndpoint(HTTPEndpoint):
 
         if not isinstance(error, ConnectError | ConnectTimeout):
             return None
-        message = mask_secrets(error_reason(error), self._secrets())[:300]
+        message = mask_secrets(error_reason(error), self._hidden())[:300]
         way_out = f"Check the URL ({self._address()}) and the network. {START_FIX}"
         return ProviderFailed(self.provider.name, "transient", message, way_out=way_out)
 

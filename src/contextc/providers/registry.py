@@ -62,6 +62,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     - `session_field`: the request setting that names the session, if there is one. Replies return its id in it, too.
     - `speaks`: a formatter that replaces the one derived from the other fields.
     - `betas`: beta flags that are sent, such as "inline-tools-2026-09-15". A feature that needs another is not used.
+    - `refused_betas`: beta flags that it has refused. A feature that needs one of them is not used.
     - `headers`: more headers of its requests, as pairs. They are never stored or printed.
     - `client`: the module of `contextc.providers` that sends the requests.
     - `url`: the base URL. "" uses the default of the vendor's SDK.
@@ -86,6 +87,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     url: str = ""
     key: str = ""
     betas: tuple[str, ...] = ()
+    refused_betas: tuple[str, ...] = ()
     headers: tuple[tuple[str, str], ...] = ()
     speaks: Formatter | None = None
 
@@ -133,7 +135,8 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def offers(self, feature: str) -> bool:
         """Return True if the provider has a feature that requests use where it is asked for, whatever the model."""
-        return feature in self._table_value("features")
+        flags = self._table_value("features").get(feature)
+        return flags is not None and (not flags or not set(flags) <= set(self.refused_betas))
 
     @property
     def has_system_between(self) -> bool:
@@ -147,7 +150,12 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         if not features:
             return ()
         needed = [flags for name, flags in self._table_value("features").items() if name in features and flags]
-        return tuple(sorted({next((flag for flag in flags if flag in self.betas), flags[0]) for flags in needed}))
+        return tuple(sorted({self._choose_flag(flags) for flags in needed}))
+
+    def _choose_flag(self, flags: Sequence[str]) -> str:
+        """Return the flag to send of those of which a feature needs one."""
+        usable = [flag for flag in flags if flag not in self.refused_betas] or flags
+        return next((flag for flag in usable if flag in self.betas), usable[0])
 
     @property
     def beta_header(self) -> str:
@@ -161,7 +169,11 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def headers_with(self, betas: Collection[str]) -> dict[str, str]:
         """Return the headers of a request with these beta flags."""
-        return {**({self.beta_header: ",".join(betas)} if betas and self.beta_header else {}), **dict(self.headers)}
+        return {**self.beta_headers(betas), **dict(self.headers)}
+
+    def beta_headers(self, betas: Collection[str]) -> dict[str, str]:
+        """Return the header that these beta flags are sent in, if there is one."""
+        return {self.beta_header: ",".join(betas)} if betas and self.beta_header else {}
 
     def settings_with_betas(self, settings: JSONObject) -> JSONObject:
         """Return settings with the beta flags, if they belong in the body. Flags that it has are kept."""
@@ -175,16 +187,30 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def sending(self, betas: object = None, headers: object = None) -> "Provider":
         """Return this provider with more beta flags and headers."""
         more = _check_betas(betas) if betas is not None else ()
-        added = dict(self.headers) | dict(_check_headers(headers) if headers is not None else ())
+        more_headers = dict(_check_headers(headers) if headers is not None else ())
+        replaced = {name.lower() for name in more_headers}
+        added = {name: text for name, text in self.headers if name.lower() not in replaced} | more_headers
         found = replace(self, betas=tuple(dict.fromkeys((*self.betas, *more))), headers=tuple(added.items()))
         if found.betas and not (found.beta_header or found.beta_field):
             raise InvalidSetting(
                 f"betas: no header for beta flags of {self.name} is known", fix='Pass it: headers={"…": "…"}.'
             )
+        program = _tables().programs.get(found.client)
+        if added and program is not None and not program.get("takes_headers"):
+            raise InvalidSetting(
+                f"headers: {program['command']} sends none that its caller adds", fix="Set them in its configuration."
+            )
         header = found.beta_header.lower()
         if taken := next((name for name in added if header and name.lower() == header), None):
             raise InvalidSetting(f"headers: {taken} is written from betas", fix='Pass betas=["…"].')
         return found
+
+    def without_betas(self, refused: Collection[str]) -> "Provider":
+        """Return this provider without beta flags that it has refused."""
+        if {*refused} <= {*self.refused_betas}:
+            return self
+        kept = tuple([flag for flag in self.betas if flag not in refused])
+        return replace(self, betas=kept, refused_betas=tuple(sorted({*self.refused_betas, *refused})))
 
     def _is_allowed(self, flags: list[str]) -> bool:
         return not flags or not set(flags).isdisjoint(self.betas)
@@ -197,7 +223,7 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def cache_lifetimes(self) -> tuple[str, ...]:
         """Lifetimes that a request can ask the prompt cache for, the shortest first. Empty if there is no choice."""
-        found = self._native_facts.get("cache_lifetimes", {}) if self.model.cache_points else {}
+        found: JSONObject = self._native_facts.get("cache_lifetimes", {}) if self.model.cache_points else {}
         return tuple(found.get(self.model.vendor, ()))
 
     @property
@@ -442,6 +468,12 @@ def program_tables() -> dict[str, JSONObject]:
 def snippet_tables() -> dict[str, JSONObject]:
     """Return the tables for request snippets (`[by_hand]`), by format."""
     return _tables().snippets
+
+
+def sdk_call_of_format(format: str, betas: Collection[str] = ()) -> str:
+    """Return the call of the vendor's SDK that takes a request with these beta flags; "" if there is none."""
+    table = snippet_tables().get(format, {})
+    return table.get("beta_call" if betas and "beta_call" in table else "call", "")
 
 
 def local_server_tables() -> dict[str, JSONObject]:

@@ -1,6 +1,7 @@
 """Snippets that send a stored request again: a curl command, or a short Python program with the vendor's SDK.
 
-A snippet contains no keys, only the names of the environment variables that hold them. All content is quoted: the
+A snippet contains no keys, only the names of the environment variables that hold them. Of the headers of a provider, it
+has only the beta flags. All content is quoted: the
 command sends exactly these bytes, the program an equal request. For a server that contextc starts, the snippet first
 asks for its URL. If no URL is called, because a program or a recording answers, a comment states it.
 """
@@ -21,6 +22,7 @@ from contextc.providers.registry import (
     has_url,
     local_server_tables,
     program_tables,
+    sdk_call_of_format,
     snippet_tables,
 )
 
@@ -49,7 +51,7 @@ def as_curl(
     headers |= {
         name: value.format(key=f"${key}") for name, value in table["headers"].items() if key or "{key}" not in value
     }
-    headers |= provider.headers_with(betas)
+    headers |= provider.beta_headers(betas)
     url = f"$SERVED_URL{_url_path(table)}" if served else _address(provider, table)
     path = table["path"].format(model=quote(provider.model_id, safe=""))
     lines = [f"printf %s {shlex.quote(body.decode())} | curl {_quoted(url + path)}"]
@@ -93,14 +95,14 @@ def as_python(
     source = "\n".join([*imports, *([] if served else [""]), f"client = {table['client']}({', '.join(options)})"])
     needs = "import os\n\n" if "os.environ" in source else ""
     extra = f", {table['unknown']}={python_literal(unknown)}" if unknown else ""
-    extra += f", extra_headers={python_literal(provider.headers_with(betas))}" if betas and provider.beta_header else ""
+    extra += f", extra_headers={python_literal({**flags})}" if (flags := provider.beta_headers(betas)) else ""
     printed = "for event in answer:\n    print(event)\n" if request.get("stream") is True else "print(answer)\n"
     remark = _comment(
         [_local_server_text(provider)] if served else [_unknown_url_text(provider)] if url == UNKNOWN_URL else []
     )
     if table.get("leaves_out"):
         remark += _comment([f"The SDK leaves out {table['leaves_out']}."])
-    call = f"answer = {table['call']}(**request{extra})"
+    call = f"answer = {sdk_call_of_format(formatter.name, betas)}(**request{extra})"
     return f"{remark}{needs}{source}\n\nrequest = {python_literal(arguments)}\n\n{call}\n{printed}"
 
 
