@@ -11,6 +11,7 @@ import contextc as cc
 from contextc._json import JSONObject, decode
 from contextc.compiler import Compiled
 from contextc.messages import Reasoning
+from contextc.models import cost
 from contextc.prompts import Instructions
 from contextc.providers.registry import ProviderFacts
 from tests.fake_vendors import KEY, FakeVendors, Reply, ScriptedCall
@@ -50,6 +51,8 @@ class Figures(NamedTuple):
     """Bytes of all requests."""
     reasoning: int
     """Replies with signed reasoning in the last request."""
+    dollars: float
+    """What the replies cost, with the prompt cache as the fake of the vendor simulates it."""
 
 
 class ChangingTools:
@@ -137,6 +140,7 @@ class ChangingTools:
             shared=sum(each.record.shared_bytes for each in self.requests),
             sent=sum(len(each.body) for each in self.requests),
             reasoning=len(signed),
+            dollars=sum(cost(self.provider.model, each.usage) or 0.0 for each in self.store.load("demo") if each.usage),
         )
 
 

@@ -42,6 +42,7 @@ def test_ten_tools_are_added_and_three_removed_in_thirty_steps(format: str) -> N
     assert (before.epochs, after.epochs, kept.epochs) == EPOCHS[format]
     assert before.shared / before.sent < after.shared / after.sent <= kept.shared / kept.sent
     assert before.reasoning <= after.reasoning <= kept.reasoning
+    assert before.dollars > after.dollars >= kept.dollars > 0
     if kept.epochs == 1:
         assert kept.reasoning == STEPS - 1, "signed reasoning was left out"
 
