@@ -139,7 +139,7 @@ def web_search(ttl: str) -> NativeTool:
 
 
 @pytest.mark.parametrize(("of_tool", "asked", "sent"), [("5m", "1h", "5m"), ("", "1h", "5m"), ("1h", "5m", "5m")])
-def test_longer_lifetimes_stand_before_shorter_ones(of_tool: str, asked: str, sent: str) -> None:
+def test_longer_lifetimes_stand_before_shorter_ones(of_tool: str, asked: CacheLifetime, sent: str) -> None:
     """Guarantee 23.2: any other order is refused. The caller's breakpoints stay; the manifest says what changed."""
     compiler = cc.MessageCompiler(cc.open_store("memory:"), CLAUDE, cache=asked)
     compiler.store.append("demo", cc.user("Look."))
@@ -151,7 +151,7 @@ def test_longer_lifetimes_stand_before_shorter_ones(of_tool: str, asked: str, se
 
 
 @pytest.mark.parametrize("asked", ["auto", "5m", "1h"])
-def test_an_automatic_breakpoint_of_the_caller_has_the_lifetime_of_all(asked: str) -> None:
+def test_an_automatic_breakpoint_of_the_caller_has_the_lifetime_of_all(asked: CacheLifetime) -> None:
     """The vendor sets it on the last block, where another lifetime is refused."""
     settings: JSONObject = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
     compiler = cc.MessageCompiler(cc.open_store("memory:"), CLAUDE, cache=asked)
@@ -159,6 +159,27 @@ def test_an_automatic_breakpoint_of_the_caller_has_the_lifetime_of_all(asked: st
     compiled = compiler.compile("demo", instructions=LONG, settings=settings)
     assert {mark["ttl"] for mark in marks_of(compiled.params)} == {"1h"}
     assert bool(compiled.record.remarks) == (asked == "5m")
+
+
+@pytest.mark.parametrize(("of_tool", "asked"), [("1h", "5m"), ("5m", "1h"), ("1h", "auto")])
+def test_a_tool_that_comes_later_has_no_breakpoint(of_tool: str, asked: CacheLifetime) -> None:
+    """Guarantee 23.2: it stands after ours, where a longer lifetime is refused, and a fifth breakpoint would be."""
+    claude = cc.provider(CLAUDE, betas=["inline-tools-2026-09-15"])
+    compiler = cc.MessageCompiler(cc.open_store("memory:"), claude, cache=asked)
+    mark: JSONObject = {"type": "ephemeral", "ttl": of_tool}
+    look = cc.Tool(name="look", description="Look.")
+    find = cc.Tool(name="find", description="Find.", extra={"anthropic": {"cache_control": mark}})
+    changes: list[int] = []
+    for number, tools in enumerate(([look], [look, find], [look, find])):
+        compiler.store.append("demo", cc.user(f"Question {number}. " * 40))
+        compiled = compiler.compile("demo", instructions=LONG, tools=tools)
+        compiler.begin(compiled)
+        compiler.commit(compiled, cc.assistant("Yes."))
+        assert compiler.rebuild("demo") == compiled.body
+        blocks = [block for message in compiled.params["messages"] for block in message["content"]]
+        changes.append(len([block for block in blocks if block["type"] == "tool_addition"]))
+        assert {found.get("ttl", "auto") for found in marks_of(compiled.params)} == {asked}
+    assert changes == [0, 1, 1]
 
 
 # ── what a provider does not have ─────────────────────────────────────────────────────────────────────────────────────

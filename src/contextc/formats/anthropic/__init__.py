@@ -24,6 +24,7 @@ from contextc.formats.anthropic.codec import (
 )
 from contextc.formats.anthropic.request_settings import (
     COMPACTION_NOW,
+    LEAST_COMPACT_AT,
     SETTINGS,
     encode_context_management,
     request_compaction,
@@ -78,7 +79,7 @@ class AnthropicFormatter(CodecFormatter):
     merges_neighbours = True
     result_placement = "after replies"
     requires_max_tokens = True
-    least_compact_at = 50_000
+    least_compact_at = LEAST_COMPACT_AT
     default_lifetime = ""
     media_types = (*IMAGE_TYPES, *DOCUMENT_TYPES)
     text_documents = ("text/plain",)
@@ -183,7 +184,8 @@ class AnthropicFormatter(CodecFormatter):
             return None
         blocks = [_change("removal", {"type": "tool_reference", "name": name}) for name in change.removed]
         blocks += [_change("addition", {"type": "tool_reference", "name": name}) for name in change.returned]
-        blocks += [_change("addition", {"type": "tool_definition", "definition": tool}) for tool in defined]
+        for tool in map(without_cache_control, defined):  # between our breakpoints, its lifetime might be too long
+            blocks.append(_change("addition", {"type": "tool_definition", "definition": tool}))
         own: JSONObject = {BETWEEN_KEY: True}
         if change.effort:
             own[FIELDS_KEY] = {"output_config": {"effort": change.effort}}

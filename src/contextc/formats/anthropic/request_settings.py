@@ -20,6 +20,13 @@ EFFORTS = ("low", "medium", "high", "xhigh", "max")
 COMPACTION_NOW = "compaction_on_demand"
 """The feature of a compaction that a request asks for. Its block is signed."""
 DEFAULT_MAX_TOKENS = 8_192
+COMPACT_EDIT, CLEAR_THINKING_EDIT, CLEAR_RESULTS_EDIT = (
+    "compact_20260112",
+    "clear_thinking_20251015",
+    "clear_tool_uses_20250919",
+)
+LEAST_COMPACT_AT = 50_000
+"""Tokens from which on a compaction can be triggered."""
 
 
 def encode_context_management(context: NativeContext, kept_tools: list[str]) -> NativeSettings:
@@ -28,9 +35,9 @@ def encode_context_management(context: NativeContext, kept_tools: list[str]) -> 
     features: list[str] = []
     if (kept := context.keep_thinking) is not None:
         keep: JSON = kept if kept == "all" else {"type": "thinking_turns", "value": kept}
-        edits.append({"type": "clear_thinking_20251015", "keep": keep})
+        edits.append({"type": CLEAR_THINKING_EDIT, "keep": keep})
     if context.clear_results_at is not None:
-        edit: JSONObject = {"type": "clear_tool_uses_20250919", "trigger": _tokens(context.clear_results_at)}
+        edit: JSONObject = {"type": CLEAR_RESULTS_EDIT, "trigger": _tokens(context.clear_results_at)}
         if context.keep_results is not None:
             edit["keep"] = {"type": "tool_uses", "value": context.keep_results}
         if context.clear_at_least is not None:
@@ -43,7 +50,7 @@ def encode_context_management(context: NativeContext, kept_tools: list[str]) -> 
     if context.compact_at is not None:
         features.append("compaction")
         said: JSONObject = {"instructions": context.compact_instructions} if context.compact_instructions else {}
-        edits.append({"type": "compact_20260112", "trigger": _tokens(context.compact_at), **said})
+        edits.append({"type": COMPACT_EDIT, "trigger": _tokens(context.compact_at), **said})
     return NativeSettings({"context_management": {"edits": edits}} if edits else {}, tuple(features))
 
 

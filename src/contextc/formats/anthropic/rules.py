@@ -9,10 +9,13 @@ from copy import deepcopy
 from itertools import takewhile
 from typing import cast
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject, as_objects, encode
 from contextc.formats.anthropic.codec import BLOCKS, CHANGE_BLOCKS, SOURCE_TYPES
 from contextc.formats.anthropic.request_settings import (
+    CLEAR_THINKING_EDIT,
+    COMPACT_EDIT,
     DEFAULT_MAX_TOKENS,
+    LEAST_COMPACT_AT,
     find_answer_settings,
     without_answer_settings,
 )
@@ -98,6 +101,8 @@ ANSWER_SETTINGS = ("stream", "stop_sequences", "metadata", "service_tier", "temp
 """Settings that a request for an answer may have, but a request for a token count may not."""
 ID, TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]+"), re.compile(r"[a-zA-Z0-9_-]{1,128}")
 MAX_BREAKPOINTS = 4
+CACHE_CONTROL = {"type": ("ephemeral",), "ttl": ("5m", "1h")}
+"""Values of the fields of `cache_control`."""
 CONTINUE_TEXT = "Go on."
 
 
@@ -245,6 +250,44 @@ def with_ordered_lifetimes(body: JSONObject) -> JSONObject:
     copy = deepcopy(body)
     for _, block in list(find_late_lifetimes(copy)):
         block["cache_control"]["ttl"] = "5m"
+    return copy
+
+
+def find_unknown_cache_values(body: JSONObject) -> Iterator[tuple[JSONPath, JSONObject, str]]:
+    """Yield the fields of cache breakpoints whose value the API does not have: a path, the object, the field."""
+    for path, block in find_breakpoints(body):
+        control = object_or_empty(block["cache_control"])
+        for name, values in CACHE_CONTROL.items():
+            if control.get(name) is not None and control[name] not in values:
+                yield (*path, "cache_control", name), control, name
+
+
+def with_known_cache_values(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    for _, control, name in list(find_unknown_cache_values(copy)):
+        control[name] = CACHE_CONTROL[name][0]
+    return copy
+
+
+def find_invalid_edits(body: JSONObject) -> Iterator[tuple[int, str]]:
+    """Yield the invalid edits of `context_management` with what is wrong."""
+    edits = as_objects(object_or_empty(body.get("context_management")).get("edits"))
+    for index, edit in enumerate(edits):
+        trigger = object_or_empty(edit.get("trigger")).get("value")
+        if index and edit.get("type") == CLEAR_THINKING_EDIT:
+            yield index, f"`{CLEAR_THINKING_EDIT}` must be the first edit."
+        if edit.get("type") == COMPACT_EDIT and isinstance(trigger, int) and trigger < LEAST_COMPACT_AT:
+            yield index, f"a compaction is triggered at {LEAST_COMPACT_AT:,} tokens or more, got {trigger:,}."
+
+
+def with_valid_edits(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    if list(find_invalid_edits(copy)):
+        edits: list[JSONObject] = copy["context_management"]["edits"]
+        for edit in [edits[index] for index, _ in find_invalid_edits(copy)]:
+            if edit["type"] == COMPACT_EDIT:
+                edit["trigger"]["value"] = LEAST_COMPACT_AT
+        edits.sort(key=lambda edit: edit.get("type") != CLEAR_THINKING_EDIT)
     return copy
 
 
@@ -603,3 +646,17 @@ def check_compaction_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     for path in find_answer_settings(request.body) if request.body.get("compaction") else ():
         name = ".".join(path)
         yield make_finding(path, f"`{name}` is set in a request for a compaction.", name=name)
+
+
+@rule(34, fix=with_known_cache_values)
+def check_cache_values(request: ParsedRequest) -> Iterable[RuleFinding]:
+    body = request.body or {"messages": [message.wire for message in request.messages]}
+    for path, control, name in find_unknown_cache_values(body):
+        values = " or ".join(map(repr, CACHE_CONTROL[name]))
+        yield make_finding(path, f"`{name}` must be {values}, got {control[name]!r}.", values=values)
+
+
+@rule(35, fix=with_valid_edits)
+def check_edits(request: ParsedRequest) -> Iterable[RuleFinding]:
+    for index, problem in find_invalid_edits(request.body):
+        yield make_finding(("context_management", "edits", index), problem)

@@ -28,9 +28,11 @@ from contextc.formats.lint_engine import (
     make_finding,
     missing_field,
     nested_error,
+    remove_fields,
     results_in_next_message,
     schema_error,
     side_of,
+    unknown_field_findings,
 )
 from contextc.formats.message_preparation import (
     MIN_LENGTH,
@@ -112,6 +114,13 @@ COMMON_PART_FIELDS: FieldTypes = {
 COMMON_PART_NAMES = field_names(COMMON_PART_FIELDS)
 CONTENT: FieldTypes = {"role?": str, "parts?": (list, dict)}
 DATA_FIELDS = {name: field_names(fields) for name, fields in DATA_TYPES.items() if name != "text"}
+BODY_FIELDS = frozenset(
+    (
+        *("model", "contents", "systemInstruction", "generationConfig", "tools", "toolConfig", "safetySettings"),
+        *("cachedContent", "serviceTier", "store", "continuationToken", "labels", "modelArmorConfig", "outputConfig"),
+    )
+)
+"""Fields of a request: google.genai.models, of the Gemini API and of Vertex. Their names may have underscores."""
 IGNORED_FIELDS = ("type", "cache_control")  # fields of other providers' parts, without meaning here
 RESULT_DATA, SYSTEM_DATA = ("inlineData", "fileData"), ("text", "inlineData", "fileData")
 SYSTEM_NAMES, TOOLS_NAMES = (
@@ -125,6 +134,16 @@ PART_KINDS: dict[str, PartKind] = {
     "inlineData": "media",
     "fileData": "media",
 }
+
+
+def find_unknown_settings(request: ParsedRequest) -> Iterator[RuleFinding]:
+    """Yield the fields of a request that Google does not have."""
+    names = [name for name in request.body if to_camel_case(name) in BODY_FIELDS]
+    yield from unknown_field_findings(request.body, names, ())
+
+
+def without_unknown_settings(body: JSONObject) -> JSONObject:
+    return remove_fields(body, find_unknown_settings(parse_request(body)))
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
@@ -737,6 +756,11 @@ def check_allowed_functions(request: ParsedRequest) -> Iterable[RuleFinding]:
 def check_cached_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
     for name in find_cached_settings(request.body):
         yield make_finding((name,), f"`{name}` cannot be combined with `cachedContent`.", name=name)
+
+
+@rule(18, fix=without_unknown_settings, is_open=True)
+def check_known_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
+    yield from find_unknown_settings(request)
 
 
 def _has_user_content(turn: RequestMessage) -> bool:

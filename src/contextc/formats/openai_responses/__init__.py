@@ -17,7 +17,7 @@ from contextc.formats.openai_responses.codec import (
     extra_key,
     was_string_input,
 )
-from contextc.formats.openai_responses.request_settings import SETTINGS
+from contextc.formats.openai_responses.request_settings import LEAST_COMPACT_AT, SETTINGS
 from contextc.formats.openai_responses.rules import (
     RULES,
     is_openai_model,
@@ -52,7 +52,7 @@ class OpenAIResponsesFormatter(CodecFormatter):
         names=IdentifierCodec("a-zA-Z0-9_-", 128),
     )
     unique_ids = True
-    least_compact_at = 1_000
+    least_compact_at = LEAST_COMPACT_AT
     allows_leading_system = True
     result_placement = "later"
     nested_extra = (ITEM,)

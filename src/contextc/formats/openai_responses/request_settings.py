@@ -14,6 +14,8 @@ from contextc.formats.request_settings import (
 )
 
 MIN_OUTPUT_TOKENS = 16
+LEAST_COMPACT_AT = 1_000
+"""Tokens from which on a compaction can be triggered."""
 
 
 def read_structured(rest: JSONObject) -> dict[str, object]:

@@ -5,11 +5,12 @@ Other vendors offer this API too, and accept more. What only OpenAI rejects is c
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject, as_objects, encode
 from contextc.formats.lint_engine import (
     TYPED,
     Fault,
@@ -49,7 +50,7 @@ from contextc.formats.openai_responses.codec import (
     is_reference,
     requires_following_item,
 )
-from contextc.formats.openai_responses.request_settings import MIN_OUTPUT_TOKENS
+from contextc.formats.openai_responses.request_settings import LEAST_COMPACT_AT, MIN_OUTPUT_TOKENS
 from contextc.formats.request_settings import is_list, is_object, list_or_empty, object_or_empty
 from contextc.formats.rule_library import (
     SAMPLING_SETTINGS,
@@ -109,6 +110,17 @@ CONTROL_ITEMS = ("configuration_update", "compaction_trigger")
 INPUT_BLOCKS = ("input_text", "input_image", "input_file", "input_audio", "input_video")
 OUTPUT_BLOCKS = ("output_text", "refusal")
 RESULT_BLOCKS = {kind: BLOCK_SCHEMAS[kind] for kind in INPUT_BLOCKS}
+BODY_FIELDS = frozenset(
+    (
+        *("model", "input", "instructions", "tools", "tool_choice", "parallel_tool_calls", "max_tool_calls", "include"),
+        *("max_output_tokens", "temperature", "top_p", "top_logprobs", "reasoning", "text", "truncation", "prompt"),
+        *("previous_response_id", "conversation", "context_management", "multi_agent", "background", "store"),
+        *("stream", "stream_options", "generate", "type", "stream_id", "image", "moderation", "access_programs"),
+        *("prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "service_tier", "safety_identifier"),
+        *("user", "metadata", "client_metadata"),  # the last is Codex's
+    )
+)
+"""Fields of a request, with those of betas and of requests over a WebSocket: openai.types.responses."""
 MESSAGE_FIELDS = frozenset(("type", "role", "content", "id", "status", "phase", CODEX_METADATA))
 CLIENT_ITEMS = ("function_call", "function_call_output", "reasoning")
 CLIENT_BLOCKS = ("input_text", "input_image", "input_file", "output_text", "refusal")
@@ -124,6 +136,30 @@ def is_openai_model(body: JSONObject) -> bool:
 def is_other_vendor_model(body: JSONObject) -> bool:
     """Return True if a model is named that OpenAI does not serve under this name."""
     return isinstance(body.get("model"), str) and not is_openai_model(body)
+
+
+def find_unknown_settings(request: ParsedRequest) -> Iterator[RuleFinding]:
+    """Yield the fields of a request that OpenAI does not have. The flags of betas belong into a header."""
+    yield from unknown_field_findings(request.body, BODY_FIELDS, ())
+
+
+def without_unknown_settings(body: JSONObject) -> JSONObject:
+    return remove_fields(body, find_unknown_settings(parse_request(body)))
+
+
+def find_low_thresholds(body: JSONObject) -> Iterator[tuple[int, JSONObject]]:
+    """Yield the entries of `context_management` that compact too early."""
+    for index, entry in enumerate(as_objects(body.get("context_management"))):
+        threshold: JSON = entry.get("compact_threshold")
+        if isinstance(threshold, int) and threshold < LEAST_COMPACT_AT:
+            yield index, entry
+
+
+def with_valid_threshold(body: JSONObject) -> JSONObject:
+    copy = deepcopy(body)
+    for _, entry in list(find_low_thresholds(copy)):
+        entry["compact_threshold"] = LEAST_COMPACT_AT
+    return copy
 
 
 def find_unknown_fields(sketch: ParsedRequest) -> Iterator[RuleFinding]:
@@ -737,3 +773,16 @@ def check_cache_key(request: ParsedRequest) -> Iterable[RuleFinding]:
 @rule(21, fix=without_unknown_cache_options(CACHE_LIFETIMES))
 def check_cache_options(request: ParsedRequest) -> Iterable[RuleFinding]:
     return unknown_cache_options(CACHE_LIFETIMES)(request) if may_be_openai_model(request.body) else ()
+
+
+@rule(22, fix=without_unknown_settings, is_open=True)
+def check_known_settings(request: ParsedRequest) -> Iterable[RuleFinding]:
+    if is_openai_model(request.body):
+        yield from find_unknown_settings(request)
+
+
+@rule(23, fix=with_valid_threshold)
+def check_compact_threshold(request: ParsedRequest) -> Iterable[RuleFinding]:
+    if may_be_openai_model(request.body):
+        for index, entry in find_low_thresholds(request.body):
+            yield make_finding(("context_management", index, "compact_threshold"), got=entry["compact_threshold"])
