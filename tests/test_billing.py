@@ -33,6 +33,7 @@ COMPACTION = {"type": "compaction", "input_tokens": 180_000, "output_tokens": 3_
 DECLINED = {"type": "message", "model": "claude-fable-5", "input_tokens": 408, "output_tokens": 30}
 DECLINED_AT_ONCE = {**DECLINED, "output_tokens": 0}
 SERVED = {"type": "fallback_message", "model": "claude-opus-4-8", "input_tokens": 412, "output_tokens": 264}
+SEARCHES = {"server_tool_use": {"web_search_requests": 3, "web_fetch_requests": 1}}
 ADVISOR = {"type": "advisor_message", "model": "claude-opus-5", "input_tokens": 5_000, "output_tokens": 700}
 
 
@@ -78,6 +79,24 @@ ONE_HOUR = {
     "cache_creation_input_tokens": 500,
     "cache_creation": {"ephemeral_5m_input_tokens": 100, "ephemeral_1h_input_tokens": 400},
 }
+WRITTEN_FIELDS = ("cache_creation_input_tokens", "cache_creation")
+
+
+def sampling(input: int, output: int, written: int = 0, **more: Any) -> dict[str, Any]:
+    """Return a call of the model within a reply, between which the provider ran tools. Its writes last an hour."""
+    lifetimes = {"ephemeral_5m_input_tokens": 0, "ephemeral_1h_input_tokens": written}
+    counts = {"input_tokens": input, "output_tokens": output, "cache_creation_input_tokens": written}
+    return {"type": "message", **counts, "cache_creation": lifetimes, **more}
+
+
+LOOP = {
+    "input_tokens": 120_000, "output_tokens": 100,
+    "iterations": [sampling(50_000, 40), sampling(70_000, 60)],
+}  # fmt: skip
+LONG_LOOP = {
+    "input_tokens": 160_000, "output_tokens": 100,
+    "iterations": [sampling(50_000, 40), sampling(110_000, 60)],
+}  # fmt: skip
 CASES = [
     pytest.param("anthropic", "claude-opus-5", anthropic(**STANDARD), 1_000 * 5 + 100 * 25, False, id="standard"),
     pytest.param(
@@ -136,6 +155,36 @@ CASES = [
         "anthropic", "claude-fable-5", anthropic(input_tokens=412, output_tokens=264, iterations=[DECLINED, SERVED]),
         412 * 5 + 264 * 25 + 408 * 10 + 30 * 50, False, id="a fallback after a part of an answer, stand-in",
     ),
+    pytest.param(
+        "anthropic", "claude-haiku-5-5", anthropic(**LOOP), 120_000 * 0.1 + 100 * 0.5, False,
+        id="several calls, none of them at the price for long prompts, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-haiku-5-5", anthropic(**LONG_LOOP),
+        50_000 * 0.1 + 40 * 0.5 + 110_000 * 0.5 + 60 * 2.5, False,
+        id="several calls, one of them at the price for long prompts, stand-in",
+    ),
+    pytest.param(
+        "anthropic", "claude-opus-5", anthropic(**SEARCHES), 1_000 * 5 + 100 * 25 + 3 * 0.01 * M, False,
+        id="searches of the web",
+    ),
+    pytest.param(
+        "openai_responses", "gpt-5.2", {**responses(None), "tool_usage": {"web_search": {"num_requests": 2}}},
+        1_000 * 1.75 + 100 * 14 + 2 * 0.01 * M, True, id="searches of OpenAI, at least, stand-in",
+    ),
+    pytest.param(
+        "openai_responses", "gpt-5.2",
+        {**responses(None), "output": [
+            {"type": "web_search_call", "id": "ws_1", "status": "completed", "action": {"type": each, "query": "x"}}
+            for each in ("search", "open_page", "search")
+        ]},
+        1_000 * 1.75 + 100 * 14 + 2 * 0.01 * M, True, id="searches of OpenAI, by their items",
+    ),
+    pytest.param(
+        "openai_responses", "gpt-5.2",
+        {**responses(None), "output": [{"type": "code_interpreter_call", "id": "ci_1", "status": "completed"}]},
+        1_000 * 1.75 + 100 * 14, True, id="a tool whose fee is unknown, stand-in",
+    ),
     pytest.param("openai_responses", "gpt-6-astra", responses(None), 1_000 * 10 + 100 * 50, False, id="no tier"),
     pytest.param("openai_responses", "gpt-6-astra", responses("default"), 1_000 * 10 + 100 * 50, False, id="default"),
     pytest.param(
@@ -167,6 +216,10 @@ CASES = [
         responses(None, cache_write_tokens=600, cache_write_tokens_details={"ttl_12h_tokens": 400}),
         400 * 10 + 600 * 12.5 + 100 * 50, True, id="twelve-hour writes of unknown price, stand-in",
     ),
+    pytest.param(
+        "openai_chat", "deepseek-v4-pro", chat("default"), 1_000 * 0.66 + 100 * 1.98, True,
+        id="a price that is higher at some hours",
+    ),
     pytest.param("openai_chat", "gpt-5.5", chat("priority"), 2.5 * (1_000 * 5 + 100 * 30), False, id="chat, stand-in"),
     pytest.param(
         "gemini", "gemini-3.1-pro", gemini(serviceTier="flex"), 0.5 * (1_000 * 2 + 100 * 12), False,
@@ -178,6 +231,11 @@ CASES = [
     ),
     pytest.param(
         "gemini", "gemini-3.1-pro", gemini(trafficType="ON_DEMAND"), 1_000 * 2 + 100 * 12, False, id="Gemini on demand"
+    ),
+    pytest.param(
+        "gemini", "gemini-3.1-pro", {**gemini(), "candidates": [
+            {**gemini()["candidates"][0], "groundingMetadata": {"webSearchQueries": ["a", "b"]}}
+        ]}, 1_000 * 2 + 100 * 12, True, id="searches of Google, of which some are free",
     ),
     pytest.param(
         "bedrock", "global.anthropic.claude-opus-5", bedrock(serviceTier={"type": "default"}), 1_000 * 5 + 100 * 25,
@@ -238,7 +296,7 @@ def events_of(format: str, reply: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {"type": "message_start", "message": message}
             yield {"type": "content_block_start", "index": 0, "content_block": reply["content"][0]}
             yield {"type": "content_block_stop", "index": 0}
-            counts = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "iterations")
+            counts = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "server_tool_use", "iterations")
             last = {name: reply["usage"][name] for name in counts if name in reply["usage"]}
             yield {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last}
             yield {"type": "message_stop"}
@@ -267,6 +325,21 @@ def test_a_streamed_reply_has_the_same_usage(
     """Most replies are streamed, so a field that only whole replies keep would hardly ever be counted."""
     whole = formatter(format).decode_reply(reply).usage
     assert formatter(format).decode_stream(list(events_of(format, reply))).usage == whole
+
+
+def test_lifetimes_of_writes_are_those_of_all_calls_in_a_stream() -> None:
+    """The first event has the lifetimes of the first call only, and the last one only a sum. Stand-in."""
+    twice = [sampling(100, 20, written=500), sampling(50, 30, written=400, cache_read_input_tokens=500)]
+    first = {"input_tokens": 100, "output_tokens": 1, **{name: twice[0][name] for name in WRITTEN_FIELDS}}
+    counts = {"cache_creation_input_tokens": 900, "cache_read_input_tokens": 500, "iterations": twice}
+    last = {"input_tokens": 150, "output_tokens": 50, **counts}
+    usage = formatter("anthropic").decode_stream([
+        {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": first}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": last},
+    ]).usage  # fmt: skip
+    assert usage is not None
+    assert (usage.cache_write, usage.cache_write_long) == (900, 900)
+    assert bill(model("claude-opus-5"), usage) == (pytest.approx((150 * 5 + 900 * 10 + 500 * 0.5 + 50 * 25) / M), False)
 
 
 # ── stored usage ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -343,6 +416,11 @@ WRITTEN = {
             BilledCall(kind="compaction", input=180_000, output=3_500, cache_write=50, cache_write_long=50),
             BilledCall(kind="declined", model="claude-fable-5", input=408, output=30),
             BilledCall(kind="advisor_message", model="claude-opus-5", input=5_000, output=700),
+            BilledCall(kind="web_search", count=3),
+        ),
+        iterations=(
+            BilledCall(kind="message", input=900, output=40, cache_write=500, cache_write_long=400),
+            BilledCall(kind="message", input=1_100, output=60, cache_read=300),
         ),
     ),
     "openai_responses": cc.Usage(
@@ -405,6 +483,9 @@ def test_each_row_of_the_table_has_a_source_and_names_models_that_exist() -> Non
     for name in table.name:
         assert name.source
         assert set(name.models) <= models
+    for fee in table.fee:
+        assert fee.source
+        assert set(fee.vendors) <= vendors
 
 
 # ── what is shown ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -4,13 +4,15 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import cast
 
 import genai_prices
 import pytest
 from genai_prices.data_snapshot import get_snapshot
+from genai_prices.types import TieredPrices
 from splintr import Tokenizer
 
 import contextc as cc
@@ -18,10 +20,10 @@ from contextc._json import JSONObject
 from contextc.config import read_models, read_settings
 from contextc.errors import UnknownModel
 from contextc.models import Model, Price, cost, list_models, list_vendors, model
-from contextc.models.model_info import find_entry
+from contextc.models.model_info import find_entry, find_price_source
 from tests.formats.traffic import FILES
 
-WHEN = datetime(2026, 11, 15, 8, tzinfo=UTC)  # prices change with the date, and DeepSeek's with the hour
+WHEN = datetime(2026, 11, 19, 12, tzinfo=UTC)  # prices change with the date, and some of DeepSeek with the hour
 
 
 @pytest.fixture(autouse=True)
@@ -226,6 +228,47 @@ def test_windows_agree_with_genai_prices_where_both_know() -> None:
                 apart.add(name)
     assert compared > 90
     assert apart == set(OTHER_WINDOWS)
+
+
+OTHER_PRICES = {"kimi-k2": "Moonshot lists $0.60 and $2.50"}
+
+
+def lowest(price: Decimal | TieredPrices) -> float:
+    return float(price if isinstance(price, Decimal) else price.base)
+
+
+def test_prices_agree_with_genai_prices_where_both_know() -> None:
+    """Costs are computed from them. At noon, DeepSeek costs as much as at most hours."""
+    compared, apart = 0, set[str]()
+    for name in list_models():
+        ours = model(name)
+        try:
+            _, info = get_snapshot().find_provider_model(name, None, PROVIDERS.get(ours.vendor, ours.vendor), None)
+        except LookupError:
+            continue
+        theirs = info.get_prices(WHEN)
+        if ours.price is None or theirs.input_mtok is None or theirs.output_mtok is None:
+            continue
+        compared += 1
+        pairs = [(ours.price.input, theirs.input_mtok), (ours.price.output, theirs.output_mtok)]
+        pairs += [(ours.price.cache_read, theirs.cache_read_mtok)] if theirs.cache_read_mtok is not None else []
+        if any([mine != pytest.approx(lowest(other)) for mine, other in pairs]):
+            apart.add(name)
+    assert compared > 90
+    assert apart == set(OTHER_PRICES)
+
+
+def test_each_price_has_a_source_and_the_day_of_its_check() -> None:
+    """A price without a date cannot be checked. One of the user's is not that of the table."""
+    for name in list_models():
+        found = model(name)
+        source = find_price_source(found)
+        assert (source is not None) == (found.price is not None), name
+        if source is not None:
+            assert source.source.startswith("https://")
+            assert source.checked >= date(2026, 11, 1)
+    own = Price(input=1, output=1, cache_read=1, cache_write=1)
+    assert find_price_source(model("claude-opus-5-5", price=own)) is None
 
 
 def test_an_unknown_model_explains_how_to_give_its_window() -> None:

@@ -224,10 +224,11 @@ class BilledCall(
     kw_only=True,
     gc=False,
 ):
-    """A model call that a provider made for a reply beside the one that answered, and that it bills too.
+    """A call that a provider made for a reply beside the one that answered, and that it bills, too.
 
     `kind` is the provider's word, such as "compaction". `model` is empty for the model that was requested. The tokens
-    have the meaning of those of `Usage`; a call without any is of an unknown kind, and its price is unknown.
+    have the meaning of those of `Usage`. `count` is the number of uses of a tool with a fee, such as "web_search". A
+    call with neither is of an unknown kind, and its price is unknown.
     """
 
     kind: str
@@ -237,6 +238,7 @@ class BilledCall(
     cache_read: int = 0
     cache_write: int = 0
     cache_write_long: int = 0
+    count: int = 0
 
 
 class Usage(
@@ -253,6 +255,7 @@ class Usage(
     `cache_write_long` is the part of `cache_write` that is kept longer than by default, for a higher price. `tier`,
     `speed` and `region` are those of the call as the reply reports them, "" for the standard ones. `model` is the model
     that answered in place of the requested one. `calls` are further calls that are not part of the other figures.
+    `iterations` are the calls of the model that the figures are the sum of, if there are several.
     `input_differs` is true if `input` is not the size of the request: the provider compacted or cleared a part of it,
     or called the model several times. `dollars` is what the call cost, if the reply reports it.
     """
@@ -268,14 +271,16 @@ class Usage(
     region: str = ""
     model: str = ""
     calls: tuple[BilledCall, ...] = ()
+    iterations: tuple[BilledCall, ...] = ()
     input_differs: bool = False
     dollars: float | None = None
 
 
 MAX_TOKEN_COUNT = 1 << 53
-CALL_COUNT_FIELDS = ("input", "output", "cache_read", "cache_write", "cache_write_long")
-COUNT_FIELDS = (*CALL_COUNT_FIELDS, "reasoning")
-"""The token counts of a `BilledCall`, and of `Usage`."""
+TOKEN_FIELDS = ("input", "output", "cache_read", "cache_write", "cache_write_long")
+CALL_COUNT_FIELDS = (*TOKEN_FIELDS, "count")
+COUNT_FIELDS = (*TOKEN_FIELDS, "reasoning")
+"""The counts of a `BilledCall`, and of `Usage`."""
 Counted = TypeVar("Counted", Usage, BilledCall)
 
 
@@ -284,14 +289,17 @@ def valid_usage(usage: Usage | None) -> Usage | None:
     if usage is None:
         return None
     usage = _with_valid_counts(usage)
-    return replace(usage, calls=tuple([_with_valid_counts(each) for each in usage.calls])) if usage.calls else usage
+    if not (usage.calls or usage.iterations):
+        return usage
+    calls, iterations = [tuple([_with_valid_counts(each) for each in some]) for some in (usage.calls, usage.iterations)]
+    return replace(usage, calls=calls, iterations=iterations)
 
 
 def _with_valid_counts(usage: Counted) -> Counted:
     """Return usage with integers as token counts, and 0 for those that cannot be true."""
     valid: dict[str, int] = {}
-    for name in COUNT_FIELDS:
-        count: object = getattr(usage, name, 0)
+    for name in COUNT_FIELDS if isinstance(usage, Usage) else CALL_COUNT_FIELDS:
+        count: object = getattr(usage, name)
         if type(count) is not int or not 0 <= count < MAX_TOKEN_COUNT:
             valid[name] = int(count) if isinstance(count, int | float) and 0 < count < MAX_TOKEN_COUNT else 0
     return replace(usage, **valid) if valid else usage

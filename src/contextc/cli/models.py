@@ -1,6 +1,7 @@
 """`contextc models`: show what a model can do, and what contextc uses of it."""
 
 import asyncio
+from datetime import date
 from typing import Annotated
 
 import typer
@@ -9,19 +10,23 @@ from rich.table import Table
 
 from contextc.cli.console import JSONOption, escape_markup, out, print_json
 from contextc.models.billing import PRICE_NAMES
+from contextc.models.model_info import find_price_source
 from contextc.providers.feature_table import STATE_TEXTS, ModelFeature, list_features
 from contextc.providers.models_api import VendorFacts, ask_vendor
 from contextc.providers.registry import Provider, provider
 
 
 class ModelReport(Struct, frozen=True, kw_only=True):
-    """A model at a provider. Prices are in dollars per million tokens. `vendor` is what its API says, if asked."""
+    """A model at a provider. Prices are in dollars per million tokens; `price_date` is the day on which they were
+    compared with their source, if they are those of contextc. `vendor` is what its API says, if asked."""
 
     name: str
     format: str
     window: int
     output: int
     prices: dict[str, float]
+    price_source: str = ""
+    price_date: date | None = None
     cache_lifetimes: list[str]
     efforts: list[str]
     media: list[str]
@@ -48,6 +53,7 @@ def run(
 
 def describe(found: Provider, vendor: VendorFacts | None = None) -> ModelReport:
     features, model = list_features(found), found.model
+    source = find_price_source(model)
     prices = {name: getattr(model.price, name) for name in PRICE_NAMES} if model.price is not None else {}
     return ModelReport(
         name=found.title,
@@ -55,6 +61,8 @@ def describe(found: Provider, vendor: VendorFacts | None = None) -> ModelReport:
         window=model.window,
         output=model.output,
         prices={name: price for name, price in prices.items() if price is not None},
+        price_source=source.source if source is not None else "",
+        price_date=source.checked if source is not None else None,
         cache_lifetimes=[*found.cache_lifetimes],
         efforts=[*model.efforts],
         media=[*model.media],
@@ -71,6 +79,7 @@ def _print(report: ModelReport) -> None:
         "window": f"{report.window:,} tokens",
         "output": f"{report.output:,} tokens",
         "prices": prices and f"{prices} per million tokens",
+        "prices from": report.price_source and f"{report.price_source}, {report.price_date}",
         "cache lifetimes": ", ".join(report.cache_lifetimes),
         "efforts": ", ".join(report.efforts),
         "media": ", ".join(report.media),

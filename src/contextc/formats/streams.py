@@ -283,6 +283,8 @@ def encode_reply(
 
 DECLINED = "declined"
 """The kind of a billed call whose model declined, so that a fallback answered."""
+WEB_SEARCH = "web_search"
+"""The kind of a billed call of the provider's search, which has a fee."""
 REPLY_TIERS = {
     "anthropic": ("priority", "batch"),
     "openai": ("flex", "priority", "scale", "ultrafast"),
@@ -297,7 +299,10 @@ def anthropic_usage(usage: Usage) -> JSONObject:
     made |= _reply_tier(usage, "anthropic", "service_tier")
     made |= {"speed": usage.speed} if usage.speed == "fast" else {}
     made |= {"inference_geo": usage.region} if usage.region else {}
-    return {**made, **({"iterations": _anthropic_iterations(usage)} if usage.calls or usage.model else {})}
+    searches = sum([each.count for each in usage.calls if each.kind == WEB_SEARCH])
+    made |= {"server_tool_use": {"web_search_requests": searches, "web_fetch_requests": 0}} if searches else {}
+    has_more = usage.iterations or usage.model or any([not each.count for each in usage.calls])
+    return {**made, **({"iterations": _anthropic_iterations(usage)} if has_more else {})}
 
 
 def _anthropic_tokens(usage: Usage | BilledCall) -> JSONObject:
@@ -317,11 +322,14 @@ def _anthropic_tokens(usage: Usage | BilledCall) -> JSONObject:
 def _anthropic_iterations(usage: Usage) -> list[JSON]:
     """Return the calls that are billed beside the figures of a reply, and the one that answered."""
     made: list[JSON] = []
-    for call in usage.calls:
+    for call in [each for each in usage.calls if not each.count]:
         kind = "message" if call.kind == DECLINED else call.kind
         made.append({"type": kind, **({"model": call.model} if call.model else {}), **_anthropic_tokens(call)})
+    *before, last = usage.iterations or (usage,)
+    earlier: JSONObject = {"type": "message", **({"model": usage.model} if usage.model else {})}
+    made += [{**earlier, **_anthropic_tokens(each)} for each in before]
     answered: JSONObject = {"type": "fallback_message", "model": usage.model} if usage.model else {"type": "message"}
-    return [*made, {**answered, **_anthropic_tokens(usage)}]
+    return [*made, {**answered, **_anthropic_tokens(last)}]
 
 
 def _bedrock_usage(usage: Usage) -> JSONObject:

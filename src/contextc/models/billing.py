@@ -1,8 +1,8 @@
 """The cost of a call: what the provider bills for it, by the usage that its reply reports.
 
-The factors for tiers, speeds and regions are in `billing.toml`. A reply that reports its own dollars costs these, and
-all prices of that call are scaled to them. A cost is a lower bound if a part of it is unknown: a
-word without a row, a model without a price beside the one that answered, or long cache writes without a price.
+The factors for tiers, speeds and regions and the fees of tools are in `billing.toml`. A reply that reports its own
+dollars costs these, and all prices of that call are scaled to them. A cost is a lower bound if a part of it is unknown:
+a word or a tool without a row, a model without a price beside the one that answered, or long cache writes without one.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from contextc.errors import UnknownModel
 from contextc.messages import BilledCall, Usage
-from contextc.models.billing_table import find_factor
+from contextc.models.billing_table import find_factor, find_fee
 from contextc.models.model_info import MILLION, Model, Price, model
 
 PRICE_NAMES = ("input", "output", "cache_read", "cache_write", "cache_write_long")
@@ -113,11 +113,27 @@ def apply_price(model: Model, usage: Usage) -> AppliedPrice | None:
 
 def _list_price(model: Model, usage: Usage) -> AppliedPrice | None:
     answered = _find_model(model, usage.model)
-    return _with_factors(answered, usage.input, usage, FACTOR_FIELDS) if answered is not None else None
+    if answered is None or answered.price is None:
+        return None
+    if not usage.iterations or answered.price.long is None:
+        return _with_factors(answered, usage.input, usage, FACTOR_FIELDS)
+    # The price for long prompts depends on each call: the price of their sum is the one that costs as much.
+    short = _with_factors(answered, 0, usage, FACTOR_FIELDS)
+    if short is None:
+        return None
+    dollars = 0.0
+    for each in usage.iterations:
+        applied = _with_factors(answered, each.input, usage, FACTOR_FIELDS)
+        dollars += _bill_tokens(applied, each).dollars if applied is not None else 0.0
+    listed = _bill_tokens(short, usage).dollars
+    return short._replace(price=scale_price(short.price, dollars / listed)) if listed else short
 
 
 def bill_call(model: Model, usage: Usage, call: BilledCall) -> Bill | None:
     """Return what a provider bills for a further call of a reply; None if it is unknown."""
+    if call.count:
+        fee = find_fee(call.kind, model.vendor)
+        return Bill(call.count * fee.dollars, fee.lower_bound) if fee is not None else None
     called = _find_model(model, call.model)
     if called is None or not (call.input or call.output):
         return None
@@ -147,8 +163,8 @@ def _with_factors(model: Model, tokens: int, usage: Usage, fields: Iterable[str]
     price = model.price
     if price is None:
         return None
+    factor, is_lower_bound = 1.0, price.varies
     price = price.long if price.long is not None and tokens > price.above else price
-    factor, is_lower_bound = 1.0, False
     for field in fields:
         word: str = getattr(usage, field)
         if not word:

@@ -1,4 +1,4 @@
-"""The factors of `billing.toml`: what providers bill beyond the list price of a model."""
+"""The factors and fees of `billing.toml`: what providers bill beyond the list price of a model."""
 
 import re
 import tomllib
@@ -35,9 +35,21 @@ class NameFactor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     date: date
 
 
+class ToolFee(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A row for a tool of the provider, which costs these dollars each time that it is used."""
+
+    kind: str
+    vendors: tuple[str, ...]
+    dollars: float
+    source: str
+    date: date
+    lower_bound: bool = False
+
+
 class _Table(Struct, frozen=True, forbid_unknown_fields=True):
     factor: tuple[BillingFactor, ...]
     name: tuple[NameFactor, ...]
+    fee: tuple[ToolFee, ...]
 
 
 @cache
@@ -55,6 +67,11 @@ def find_factor(field: str, word: str, vendor: str, model: str) -> BillingFactor
         if (row.field, row.word) == (field, word) and is_meant:
             return row
     return None
+
+
+def find_fee(kind: str, vendor: str) -> ToolFee | None:
+    """Return the fee of a tool at a vendor; None if there is no row."""
+    return next((row for row in load_table().fee if row.kind == kind and vendor in row.vendors), None)
 
 
 def find_name_factor(requested: str, model: str) -> float:

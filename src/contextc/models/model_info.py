@@ -11,7 +11,7 @@ model that is not in the table gets the defaults of its vendor, if the name iden
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from difflib import get_close_matches
 from functools import cache, lru_cache
@@ -115,7 +115,8 @@ def _is_of_another_month(spelling: str, end: int, entries: Mapping[str, object])
 # of another entry, `also` lists aliases. `open` marks open weights, which other providers may serve too. `weights`
 # lists aliases that also name open weights, although the vendor serves a model under the same name. A `price` discards
 # a long price that was copied with `like`. `long_write_factor` of a vendor is the price of cache writes that are kept
-# longer than by default, as a multiple of the input price. Factors for tiers and regions are in `billing.toml`.
+# longer than by default, as a multiple of the input price. `prices_from` has the source of a vendor's prices, and the
+# day on which they were compared with it. Factors for tiers and regions are in `billing.toml`.
 
 
 TABLE_KEYS = ("also", "like", "open", "weights", "long_price")
@@ -128,12 +129,20 @@ class CatalogEntry(NamedTuple):
     weights: tuple[str, ...] = ()
 
 
+class PriceSource(NamedTuple):
+    """Where prices come from, and the day on which they were compared with it."""
+
+    source: str
+    checked: date
+
+
 class Vendor(NamedTuple):
     name: str
     prefixes: tuple[str, ...]
     defaults: JSONObject
     new: JSONObject
     long_write_factor: float = 0.0
+    prices_from: PriceSource | None = None
 
 
 class ModelCatalog(NamedTuple):
@@ -156,6 +165,7 @@ def load_catalog() -> ModelCatalog:
             content["defaults"],
             content.get("new", {}),
             content.get("long_write_factor", 0.0),
+            PriceSource(*content["prices_from"]) if "prices_from" in content else None,
         )
         found.vendors[vendor.name] = vendor
         found.vendors_by_prefix.update({prefix: vendor for prefix in vendor.prefixes})
@@ -260,7 +270,8 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """US dollars per million tokens. A call with more than `above` input tokens is charged entirely at `long`.
 
     `cache_write_long` is the price of cache writes that are kept longer than by default. If it is None, they are priced
-    like the others, and a cost with such writes is a lower bound.
+    like the others, and a cost with such writes is a lower bound. `varies`: calls cost more at some hours, so that all
+    costs are lower bounds.
     """
 
     input: float
@@ -270,6 +281,7 @@ class Price(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cache_write_long: float | None = None
     above: int = 0
     long: "Price | None" = None
+    varies: bool = False
 
 
 class Model(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -373,6 +385,14 @@ def list_vendor_models(vendors: Iterable[str]) -> tuple[str, ...]:
 def list_vendors() -> tuple[str, ...]:
     """Return the names of all vendors with known models, sorted."""
     return tuple(sorted(load_catalog().vendors))
+
+
+def find_price_source(found: Model) -> PriceSource | None:
+    """Return the source of a model's price; None if the price is not that of our table."""
+    entry = load_catalog().entries.get(normalize_name(found.name))
+    if entry is None or found.price is None or msgspec.convert(entry.facts["price"], Price | None) != found.price:
+        return None
+    return load_catalog().vendors[entry.facts["vendor"]].prices_from
 
 
 def find_entry(name: str) -> CatalogEntry | None:

@@ -36,7 +36,7 @@ from contextc.formats.base import (
 from contextc.formats.block_table import Block, BlockCodec, BlockTable, Field
 from contextc.formats.lint_engine import FieldTypes
 from contextc.formats.message_preparation import APART_KEY, bytes_of, decode_base64, encode_base64, guess_media_type
-from contextc.formats.streams import DECLINED
+from contextc.formats.streams import DECLINED, WEB_SEARCH
 from contextc.messages import (
     AnyPart,
     BilledCall,
@@ -70,6 +70,7 @@ SAMPLINGS = ("message", FALLBACK)
 """Iterations of a reply's usage that are its own calls of the model."""
 BILLED_APART = (COMPACTION, "advisor_message")
 """Iterations that are never part of the figures of a reply. Those of other types are unknown."""
+MESSAGE = "message"
 FINISH_REASONS = {
     "end_turn": "stop",
     "stop_sequence": "stop",
@@ -441,14 +442,23 @@ def _decode_usage(reply: JSONObject) -> Usage:
     samplings = [each for each in iterations if each.get("type") in SAMPLINGS]
     served = next((str(each.get("model") or "") for each in samplings if each["type"] == FALLBACK), None)
     answered = served if served is not None else ""
+    own = [each for each in samplings if served is None or _is_of_fallback(each, answered)]
+    tokens, searches = _tokens(usage), as_object(usage.get("server_tool_use")).get("web_search_requests") or 0
+    summed = [_tokens(each) for each in own]
+    if len(own) < 2 or sum([each["input"] for each in summed]) != tokens["input"]:
+        summed = []
+    # The end of a stream reports the writes of all iterations, but their lifetimes only with each.
+    lasting = max([tokens["cache_write_long"], sum([each["cache_write_long"] for each in summed])])
+    calls = [*_billed_calls(iterations, answered, has_fallback=served is not None)]
     return Usage(
-        **_tokens(usage),
+        **{**tokens, "cache_write_long": lasting},
         reasoning=as_object(usage.get("output_tokens_details")).get("thinking_tokens") or 0,
         tier=billing_word(usage.get("service_tier")),
         speed=billing_word(usage.get("speed")),
         region=billing_word(usage.get("inference_geo")),
         model=answered or (str(reply.get("model") or "") if served is not None else ""),
-        calls=tuple(_billed_calls(iterations, answered, has_fallback=served is not None)),
+        calls=tuple([*calls, *[BilledCall(kind=WEB_SEARCH, count=searches)] * bool(searches)]),
+        iterations=tuple([BilledCall(kind=MESSAGE, model="", **each) for each in summed]),
         input_differs=len(samplings) > 1
         or bool(_applied_edits(reply))
         or any([each.get("type") == COMPACTION for each in iterations]),
@@ -465,8 +475,13 @@ def _billed_calls(iterations: Iterable[JSONObject], answered: str, *, has_fallba
         kind, model = str(each.get("type") or ""), str(each.get("model") or "")
         if kind not in SAMPLINGS:
             yield BilledCall(kind=kind, model=model, **(_tokens(each) if kind in BILLED_APART else {}))
-        elif has_fallback and kind != FALLBACK and model != answered and each.get("output_tokens"):
+        elif has_fallback and not _is_of_fallback(each, answered) and each.get("output_tokens"):
             yield BilledCall(kind=DECLINED, model=model, **_tokens(each))
+
+
+def _is_of_fallback(sampling: JSONObject, answered: str) -> bool:
+    """Return True if the model that answered in place of another one made this call."""
+    return sampling["type"] == FALLBACK or str(sampling.get("model") or "") == answered
 
 
 def _tokens(usage: JSONObject) -> dict[str, int]:

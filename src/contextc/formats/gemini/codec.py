@@ -26,6 +26,7 @@ from contextc.formats.message_preparation import APART_KEY, OpenCalls, decode_ba
 from contextc.formats.request_settings import object_or_empty as object_or_empty
 from contextc.messages import (
     AnyPart,
+    BilledCall,
     Media,
     Message,
     ProviderBlock,
@@ -387,6 +388,8 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     parts = tuple(decoder.part(block) for block in _as_list(content.get("parts")) if block != {"text": ""})
     usage = as_object(reply.get("usageMetadata"))
     thoughts = usage.get("thoughtsTokenCount") or 0
+    searches = as_object(candidate.get("groundingMetadata")).get("webSearchQueries")
+    count = len(cast(list[JSON], searches)) if isinstance(searches, list) and usage else 0
     rest = {name: reply[name] for name in ("responseId", "modelVersion", "promptFeedback") if reply.get(name)}
     rest |= {name: candidate[name] for name in CANDIDATE_FIELDS if candidate.get(name)}
     error = cast(JSONObject, reply.get("error") or {})
@@ -402,6 +405,8 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
             cache_read=usage.get("cachedContentTokenCount") or 0,
             reasoning=thoughts,
             tier=billing_word(usage.get("serviceTier") or usage.get("trafficType"), TIERS),
+            # Google bills searches beside the tokens, after a number of free ones.
+            calls=(BilledCall(kind="google_search", count=count),) if count else (),
         ),
         extra={provider: rest} if rest else None,
     )

@@ -43,6 +43,7 @@ from contextc.formats.message_preparation import from_data_url, media_from_url, 
 from contextc.formats.rule_library import without_fields
 from contextc.messages import (
     AnyPart,
+    BilledCall,
     Extra,
     Media,
     Message,
@@ -112,6 +113,8 @@ INPUT_ITEMS = (  # items without a role that come from the caller, not from the 
 )
 TIERS = {"fast": "priority"}
 """Tiers with two names."""
+SEARCH, TOOLS_WITH_FEES = "web_search_call", ("file_search_call", "code_interpreter_call", "image_generation_call")
+"""Types of items for which OpenAI bills more than their tokens. Reading a page that was found costs nothing."""
 CALLER_SUFFIXES = ("_output", "_response")  # of types of items that come from the caller
 TOOL_SEARCH = "tool_search"
 """The name of a call with which the model searches the client's tools. It is an item type of its own."""
@@ -597,6 +600,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
             reasoning=wrote.get("reasoning_tokens") or 0,
             cache_write_long=kept.get("ttl_12h_tokens") or 0,
             tier=billing_word(reply.get("service_tier"), TIERS),
+            calls=tuple(_calls_with_fees(reply)) if usage else (),
             input_differs=any([item.get("type") == "compaction" for item in _output(reply)]),
             dollars=reported_dollars(usage),
         ),
@@ -635,6 +639,18 @@ def find_session(reply: JSONObject, field: str) -> str:
     conversation: JSON = reply.get("conversation")
     within = cast(JSONObject, conversation) if isinstance(conversation, dict) else {"id": conversation}
     return id_text((within if field == "conversation" else reply).get("id"))
+
+
+def _calls_with_fees(reply: JSONObject) -> Iterator[BilledCall]:
+    """Yield the uses of tools that OpenAI runs and bills beside the tokens."""
+    used = [item.get("type") for item in _output(reply)]
+    actions = [as_object(item.get("action")) for item in _output(reply) if item.get("type") == SEARCH]
+    searches = as_object(as_object(reply.get("tool_usage")).get("web_search")).get("num_requests")
+    if searches is None:
+        searches = [action.get("type", "search") for action in actions].count("search")
+    counts = {"web_search": searches}
+    counts |= {name.removesuffix("_call"): used.count(name) for name in TOOLS_WITH_FEES}
+    yield from [BilledCall(kind=kind, count=count) for kind, count in counts.items() if count]
 
 
 def _output(reply: JSONObject) -> list[JSONObject]:

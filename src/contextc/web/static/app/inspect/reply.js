@@ -40,7 +40,7 @@ export function Reply({ name, step, load }) {
     ["answered by", usage?.model && html`<code>${oneLine(usage.model, 80)}</code>, in place of the requested model`],
     ["billed as", usage && ["tier", "speed", "region"].filter((each) => usage[each]).map((each) => `${each} ${oneLine(usage[each], 40)}`).join(", ")],
     ["further calls", usage?.calls?.length > 0 && usage.calls.map((each) =>
-      `${oneLine(each.kind, 40)}: ${number(each.input ?? 0)} in, ${number(each.output ?? 0)} out`).join("; ")],
+      `${oneLine(each.kind, 40)}: ${each.count ? `${number(each.count)} times` : `${number(each.input ?? 0)} in, ${number(each.output ?? 0)} out`}`).join("; ")],
     ["cost", data.cost != null && `${costText(data)}${usage?.dollars != null ? ", as the provider reports it" : ""}`],
   ].filter(([, value]) => value);
   return html`<div class="panel scrolls reply" data-testid="reply">
