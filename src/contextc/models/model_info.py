@@ -130,7 +130,7 @@ class CatalogEntry(NamedTuple):
 
 
 class PriceSource(NamedTuple):
-    """Where prices come from, and the day on which they were compared with it."""
+    """The page that prices come from, and the day on which they were compared with it."""
 
     source: str
     checked: date
