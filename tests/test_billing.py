@@ -468,6 +468,9 @@ def test_a_sum_of_different_tiers_is_no_tier() -> None:
     call = BilledCall(kind="compaction", input=2, output=1)
     assert add_usage(cc.Usage(), fast) == fast
     assert add_usage(fast, slow).speed == "mixed"
+    several = cc.Usage(input=2, iterations=(call,))
+    assert add_usage(cc.Usage(), several) == several
+    assert add_usage(several, slow).iterations == ()
     both = add_usage(cc.Usage(input=1, calls=(call,)), cc.Usage(input=1, calls=(call,)))
     assert both.calls == (BilledCall(kind="compaction", input=4, output=2),)
 

@@ -145,6 +145,7 @@ def add_usage(before: Usage, more: Usage | None) -> Usage:
         region=_common_word(before.region, more.region, is_first=is_first),
         model=_common_word(before.model, more.model, is_first=is_first),
         calls=_add_calls(before.calls, more.calls),
+        iterations=more.iterations if is_first else (),
         input_differs=before.input_differs or more.input_differs,
         dollars=_add_dollars(before.dollars, more.dollars, is_first=is_first),
     )
