@@ -14,6 +14,7 @@ from contextc.analysis.cost_by_content import compute_composition, compute_costs
 from contextc.compiler import ledger
 from contextc.compiler.manifest import ObservedFacts, record_to_json
 from contextc.errors import StoreCorrupt, UnknownConversation
+from contextc.inspection.request_timeline import Timeline
 from contextc.store.ledger_schema import pack_record
 from contextc.store.transaction_engine import Transaction
 from tests.analysis.observed_run import ObservedRun, define_tool, find_by_request, words
@@ -86,6 +87,8 @@ def test_a_request_that_an_import_completes_is_read_again() -> None:
     run.fail(529, "Overloaded")
     run.send()
     analysed = AnalysedConversations(run.store)
+    timeline = Timeline(run.store, "run")
+    assert [each.status for each in timeline.load()].count("ok") == 4
     with analysed.open("run") as view:
         failed = next(each for each in view.requests if each.status != "ok")
 
@@ -97,6 +100,7 @@ def test_a_request_that_an_import_completes_is_read_again() -> None:
     run.store.write(complete)
     with analysed.open("run") as view:
         assert [each.status for each in view.requests] == ["ok"] * len(view.requests)
+    assert [each.status for each in timeline.load()] == ["ok"] * 5
     check_same(run.store, analysed, "run")
 
 

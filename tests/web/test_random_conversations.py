@@ -127,3 +127,27 @@ def test_every_state_can_be_inspected(seed: int) -> None:
             looking.conversation(name)
     assert looking.requests == len(world.store.read(lambda tx: tx.rows("SELECT 1 FROM main.manifest")))
     world.store.close()
+
+
+POLLED = ("timeline", "findings", "composition", "sub-agents", "cache-reads")
+"""What a page asks for again after each change."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_page_that_stays_open_shows_what_a_new_one_shows(seed: int) -> None:
+    """Guarantee 13.1: after requests, edits, failures, redaction and forks, what a server has kept is not outdated."""
+    world = Life(seed, "memory:")
+    options = ServerOptions(model="openai-chat:gpt-4o")
+    chance = random.Random(seed)
+    with TestClient(create_application(world.store, options), base_url="http://127.0.0.1:8377") as client:
+        open_page = Looking(world, client)
+        for step, number in life(seed):
+            getattr(world, step)(random.Random(number))
+            if not world.conversations or chance.random() < 0.7:
+                continue
+            name = chance.choice(sorted(world.conversations))
+            with TestClient(create_application(world.store, options), base_url="http://127.0.0.1:8377") as fresh:
+                new_page = Looking(world, fresh)
+                for path in POLLED:
+                    assert open_page.get(name, path).json() == new_page.get(name, path).json(), path
+    world.store.close()

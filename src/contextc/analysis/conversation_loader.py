@@ -1,10 +1,8 @@
 """Load the requests of a conversation. Each row of the ledger and each head is read and parsed once."""
 
-from collections import OrderedDict
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate, chain
-from threading import Lock
 from typing import NamedTuple, cast
 
 from msgspec import Struct
@@ -37,7 +35,15 @@ from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
 from contextc.formats import Formatter, formatter
 from contextc.formats.registry import is_format
-from contextc.inspection.request_timeline import Steps, decode_messages_at, find_step, index_steps, load_step_index
+from contextc.inspection.request_timeline import (
+    ChannelRecords,
+    RecentConversations,
+    Steps,
+    decode_messages_at,
+    find_step,
+    index_steps,
+    load_step_index,
+)
 from contextc.linting import Violation, lint
 from contextc.providers.registry import format_of_provider
 from contextc.store import Store
@@ -203,14 +209,13 @@ class _ChannelReader:
 
     def __init__(self, parser: ElementParser, facts: ChannelFacts) -> None:
         self.facts, self._parser = facts, parser
+        self._records = ChannelRecords(facts.number)
         self._clear()
 
     def _clear(self) -> None:
         self._heads: dict[str, Head] = {}
         self._rows: dict[int, StoredRow] = {}
         self._loaded: dict[int, tuple[int, int]] = {}
-        self._unfinished: dict[int, bytes] = {}
-        """The manifests that an import may still complete. All others change with the conversation's revision only."""
         self._views: list[RequestView] = []
         self._lost: dict[int, tuple[bytes, RequestView]] = {}
         self._epoch: tuple[tuple[RowRange, ...], int] = ((), 1)
@@ -218,15 +223,11 @@ class _ChannelReader:
 
     def read(self, tx: Transaction, steps: Steps) -> list[RequestView]:
         """Return all requests, oldest first, then those without an answer."""
-        number = self.facts.number
-        is_changed = any(
-            [ledger.load_manifests(tx, number, each, limit=1) != [body] for each, body in self._unfinished.items()]
-        )
+        is_changed = self._records.update(tx) < len(self._views)
         if is_changed or any([self._step(steps, each.number, each.record) != each.step for each in self._views]):
             self._clear()
         last = self._views[-1].number if self._views else -1
-        stored = ledger.load_manifests(tx, number, after=last)[::-1]
-        added = [record_from_json(body) for body in stored]
+        added = self._records.records[len(self._views) :]
         layouts = self._layouts(added)
         places = tx.rows(
             "SELECT place FROM main.manifest WHERE place BETWEEN ? AND ? ORDER BY place",
@@ -243,11 +244,9 @@ class _ChannelReader:
         new_lost = {key: record_from_json(body) for key, body in lost.items() if key not in self._lost}
         whole = self._load_replaced(tx, last + 1) if added or new_lost else {}
         self._load_rows(tx, chain(*layouts, *[each.layout or () for each in new_lost.values()]))
-        for body, record, layout in zip(stored, added, layouts, strict=True):
+        for record, layout in zip(added, layouts, strict=True):
             view, self._last = self._view(tx, steps, record.request, record, layout, whole)
             self._views.append(view)
-            if record.observed is not None and record.observed.status != "ok":
-                self._unfinished[record.request] = body
         for key, record in new_lost.items():
             view, _ = self._view(tx, steps, key, record, record.layout or (), whole)
             self._lost[key] = lost[key], view
@@ -543,9 +542,7 @@ class AnalysedConversations:
     """The most recently analysed conversations of a store. It can be used by several threads."""
 
     def __init__(self, store: Store, limit: int = MAX_CONVERSATIONS) -> None:
-        self._store, self._limit = store, limit
-        self._entries: OrderedDict[str, tuple[ConversationLoader, Lock]] = OrderedDict()
-        self._lock = Lock()
+        self._loaders = RecentConversations(lambda name: ConversationLoader(store, name), limit)
 
     @contextmanager
     def open(self, name: str) -> Generator[StoredConversation]:
@@ -553,37 +550,11 @@ class AnalysedConversations:
 
         What was computed from an earlier state is used again. After an error, nothing of it is kept.
         """
-        loader, lock = self._find(name)
-        with lock, self._keep_unless_error(name, loader):
+        with self._loaders.open(name) as loader:
             yield loader.load()
 
     @contextmanager
     def use_parser(self, name: str) -> Generator[ElementParser]:
         """Return the parser of a conversation, which keeps what it parsed; a new one if another thread uses it."""
-        loader, lock = self._find(name)
-        if not lock.acquire(blocking=False):
-            yield ElementParser()
-            return
-        try:
-            with self._keep_unless_error(name, loader):
-                yield loader.parser
-        finally:
-            lock.release()
-
-    def _find(self, name: str) -> tuple[ConversationLoader, Lock]:
-        with self._lock:
-            entry = self._entries.pop(name, None) or (ConversationLoader(self._store, name), Lock())
-            self._entries[name] = entry
-            while len(self._entries) > self._limit:
-                self._entries.popitem(last=False)
-        return entry
-
-    @contextmanager
-    def _keep_unless_error(self, name: str, loader: ConversationLoader) -> Generator[None]:
-        try:
-            yield
-        except BaseException:
-            with self._lock:
-                if name in self._entries and self._entries[name][0] is loader:
-                    del self._entries[name]
-            raise
+        with self._loaders.open(name, waits=False) as loader:
+            yield loader.parser

@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from contextc._json import JSON, JSONObject, as_object, decode_json
 from contextc._sequence_comparison import count_common_prefix
-from contextc.analysis.request_elements import Element, KeepsResults, RequestView, Section, classify
+from contextc.analysis.request_elements import Element, RequestView, Section, classify
 from contextc.inspection.line_details import InputPrices, PricedTokens
+from contextc.inspection.request_timeline import KeepsResults
 
 FILE_ARGUMENTS = ("file_path", "path", "filePath", "filename", "file", "notebook_path", "target_file", "uri")
 MEDIA_WORDS = (
@@ -132,12 +133,20 @@ class Occurrences:
         self._choose = partial(_choose, least=least, accepts=accepts)
         self._chosen: dict[int, list[tuple[int, int, int]]] = {}
         self._counts = 0, 0
+        self._still_open: list[Stay] = []
+        self._open_ends: list[int] = []
 
     def update(self, systems: Sequence[Stay], ended: Sequence[Stay], still_open: Sequence[Stay]) -> None:
         """Add the stays that are new. Each element is examined once, however many stays it has."""
         self.systems += self._find(systems[self._counts[0] :])
         self.ended += self._find(ended[self._counts[1] :])
-        self.open = self._find(still_open)
+        same = count_common_prefix(self._still_open, still_open)
+        del self.open[self._open_ends[same - 1] if same else 0 :]
+        del self._open_ends[same:]
+        for stay in still_open[same:]:
+            self.open += self._find((stay,))
+            self._open_ends.append(len(self.open))
+        self._still_open = list(still_open)
         self._counts = len(systems), len(ended)
 
     def _find(self, stays: Iterable[Stay]) -> list[Occurrence]:

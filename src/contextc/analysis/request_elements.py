@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from itertools import accumulate, chain, groupby
-from typing import Literal, NamedTuple, Self, TypeAlias, TypeVar, cast
+from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Raw, Struct
@@ -21,7 +21,7 @@ from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import MARK_BLOCK, MARK_FIELDS, MARK_NAMES, without_marks
 from contextc.compiler.step import MESSAGES_PLACEHOLDER
 from contextc.inspection.line_details import PART_SIZE, weigh_definition
-from contextc.inspection.request_timeline import SentRequest
+from contextc.inspection.request_timeline import KeepsResults, SentRequest
 from contextc.messages import Usage
 from contextc.models import Model, Price
 from contextc.models.billing import apply_price
@@ -677,23 +677,6 @@ def _fields_of(raw: bytes) -> dict[str, bytes]:
 
 
 T = TypeVar("T")
-
-
-class KeepsResults:
-    """An object with which others keep what they computed. `forget` is called if it changed other than at its end."""
-
-    def __init__(self) -> None:
-        self._kept: dict[object, object] = {}
-
-    def keep(self, kind: Callable[[Self], T]) -> T:
-        """Return the object that a class made of this one when it was asked for first."""
-        if kind not in self._kept:
-            self._kept[kind] = kind(self)
-        return cast(T, self._kept[kind])
-
-    def forget(self) -> None:
-        """Discard everything that is kept."""
-        self._kept.clear()
 
 
 # ── requests ──────────────────────────────────────────────────────────────────────────────────────────────────────────

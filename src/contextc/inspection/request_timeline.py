@@ -4,10 +4,13 @@
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
-from typing import Literal, TypeAlias, TypeVar
+from itertools import chain
+from threading import Lock
+from typing import Generic, Literal, Self, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -82,7 +85,7 @@ class SentRequest:
         """The bill of the request; None if its model or its usage is not known."""
         return bill(self.model, self.usage) if self.model is not None and self.usage is not None else None
 
-    @property
+    @cached_property
     def cost(self) -> float | None:
         """The cost of the request in dollars; None if it is not known."""
         return self.bill.dollars if self.bill is not None else None
@@ -92,7 +95,7 @@ class SentRequest:
         """True if the request cost at least `cost`, because a factor of its price is not known."""
         return self.bill is not None and self.bill.is_lower_bound
 
-    @property
+    @cached_property
     def observed(self) -> ObservedFacts | None:
         """The facts of a request that other software made; None for a request of contextc."""
         return self.record.observed
@@ -209,24 +212,99 @@ def find_step(
 # ── all requests with an answer ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def load_timeline(store: Store, conversation: str, only: Channel | None = None) -> list[SentRequest]:
-    """Return the requests of a conversation, oldest first, of one channel or all. Raises `UnknownConversation`."""
+class ChannelRecords:
+    """The records of the requests of one channel. Those that were added are read, and all again if one has changed:
+    an import may complete a manifest. All others change with the revision of the conversation only.
+    """
 
-    def work(tx: Transaction) -> list[tuple[Channel, list[RequestRecord]]]:
-        return [
-            (channel, [record_from_json(body) for body in reversed(ledger.load_manifests(tx, number))])
-            for number, channel, *_ in ledger.load_channels(tx, conversation)
-            if only in (None, channel)
-        ]
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self.records: list[RequestRecord] = []
+        self._unfinished: dict[int, bytes] = {}
 
-    steps = load_step_index(store, conversation)
-    found: list[SentRequest] = []
-    for channel, records in store.read(work):
-        model = find_channel_model(channel)
-        for each in records:
-            step = find_step(steps, channel, each.request, each.produced)
-            found.append(SentRequest(channel, each.request, each, step, model))
-    return sorted(found, key=lambda each: each.record.time)
+    def update(self, tx: Transaction) -> int:
+        """Return the number of records that were known and have not changed."""
+        if any(
+            [ledger.load_manifests(tx, self._number, at, limit=1) != [body] for at, body in self._unfinished.items()]
+        ):
+            self.records, self._unfinished = [], {}
+        kept = len(self.records)
+        stored = ledger.load_manifests(tx, self._number, after=self.records[-1].request if kept else -1)[::-1]
+        added = [record_from_json(body) for body in stored]
+        for body, record in zip(stored, added, strict=True):
+            if record.observed is not None and record.observed.status != "ok":
+                self._unfinished[record.request] = body
+        self.records += added
+        return kept
+
+
+class KeepsResults:
+    """An object with which others keep what they computed. `forget` is called if it changed other than at its end."""
+
+    def __init__(self) -> None:
+        self._kept: dict[object, object] = {}
+
+    def keep(self, kind: Callable[[Self], T]) -> T:
+        """Return the object that a class made of this one when it was asked for first."""
+        if kind not in self._kept:
+            self._kept[kind] = kind(self)
+        return cast(T, self._kept[kind])
+
+    def forget(self) -> None:
+        """Discard everything that is kept."""
+        self._kept.clear()
+
+
+class Timeline(KeepsResults):
+    """The requests of a conversation. Later loads read only those that were added since."""
+
+    def __init__(self, store: Store, conversation: str) -> None:
+        super().__init__()
+        self.store, self._conversation = store, conversation
+        self._clear()
+
+    def _clear(self) -> None:
+        self.forget()
+        self._revision: tuple[int, int] | None = None
+        self._records: dict[int, ChannelRecords] = {}
+        self.channels: dict[Channel, list[SentRequest]] = {}
+        """The requests of each channel in their order."""
+
+    def load(self) -> list[SentRequest]:
+        """Return the requests, oldest first. Raises `UnknownConversation`."""
+        steps = load_step_index(self.store, self._conversation)
+        try:
+            self.store.read(lambda tx: self._read(tx, steps))
+        except BaseException:
+            self._clear()
+            raise
+        return sorted(chain.from_iterable(self.channels.values()), key=lambda each: each.record.time)
+
+    def _read(self, tx: Transaction, steps: Steps) -> None:
+        tip = load_tip(tx, self._conversation)
+        if (tip.conversation, tip.revision) != self._revision:
+            self._clear()
+            self._revision = tip.conversation, tip.revision
+        before, self.channels = self.channels, {}
+        for number, channel, *_ in ledger.load_channels(tx, self._conversation):
+            known = self._records.setdefault(number, ChannelRecords(number))
+            requests = self.channels[channel] = before.get(channel, [])
+            kept = known.update(tx)
+            is_same = not steps or all(
+                [find_step(steps, channel, each.number, each.record.produced) == each.step for each in requests]
+            )
+            if kept < len(requests) or not is_same:
+                self.forget()
+                requests.clear()
+            model = find_channel_model(channel)
+            for each in known.records[len(requests) :]:
+                step = find_step(steps, channel, each.request, each.produced)
+                requests.append(SentRequest(channel, each.request, each, step, model))
+
+
+def load_timeline(store: Store, conversation: str) -> list[SentRequest]:
+    """Return the requests of a conversation, oldest first. Raises `UnknownConversation`."""
+    return Timeline(store, conversation).load()
 
 
 class _UidOnly(Struct):
@@ -238,7 +316,7 @@ class _UidOnly(Struct):
 def load_uids(store: Store, requests: Iterable[SentRequest]) -> dict[int, str]:
     """Return the uids of the messages that requests produced, by place. Unlike a seq, a uid belongs to one branch."""
     places = [where for each in requests for where in each.record.produced]
-    found = store.read(lambda tx: decode_messages_at(tx, places, _UidOnly))
+    found = store.read(lambda tx: decode_messages_at(tx, places, _UidOnly)) if places else {}
     return {where: each.uid for where, each in found.items()}
 
 
@@ -254,6 +332,47 @@ def decode_messages_at(tx: Transaction, places: Sequence[int], kind: type[T]) ->
             with suppress(*DECODE_ERRORS):
                 found[where] = decoder.decode(body)
     return found
+
+
+# ── while it grows ────────────────────────────────────────────────────────────────────────────────────────────────────
+# Conversations that are read again and again while they grow.
+
+
+class RecentConversations(Generic[T]):
+    """The most recently used conversations, each with what is kept of it. It can be used by several threads."""
+
+    def __init__(self, make: Callable[[str], T], limit: int) -> None:
+        self._make, self._limit = make, limit
+        self._entries: OrderedDict[str, tuple[T, Lock]] = OrderedDict()
+        self._lock = Lock()
+
+    @contextmanager
+    def open(self, name: str, *, waits: bool = True) -> Generator[T]:
+        """Return what is kept of a conversation, for one thread at a time. After an error, nothing of it is kept.
+
+        If another thread has it, one that does not wait gets a new one.
+        """
+        kept, lock = self._find(name)
+        if not lock.acquire(blocking=waits):
+            yield self._make(name)
+            return
+        try:
+            yield kept
+        except BaseException:
+            with self._lock:
+                if name in self._entries and self._entries[name][0] is kept:
+                    del self._entries[name]
+            raise
+        finally:
+            lock.release()
+
+    def _find(self, name: str) -> tuple[T, Lock]:
+        with self._lock:
+            entry = self._entries.pop(name, None) or (self._make(name), Lock())
+            self._entries[name] = entry
+            while len(self._entries) > self._limit:
+                self._entries.popitem(last=False)
+        return entry
 
 
 # ── requests without an answer ────────────────────────────────────────────────────────────────────────────────────────
@@ -406,17 +525,23 @@ class SubAgent(Struct, frozen=True, kw_only=True):
     cost_is_lower_bound: bool = False
 
 
-def load_sub_agents(store: Store, conversation: str) -> list[SubAgent]:
+def load_sub_agents(
+    store: Store, conversation: str, known: RecentConversations[Timeline] | None = None
+) -> list[SubAgent]:
     """Return the main conversation of a session and its sub-agents, parents first. Raises `UnknownConversation`.
 
-    The list is empty if no other software made the conversation.
+    The list is empty if no other software made the conversation. `known` are timelines that are kept.
     """
     threads = store.read(lambda tx: load_thread_tree(tx, load_tip(tx, conversation).conversation))
-    return [_summarize(store, each) for each in threads]
+    known = known or RecentConversations(lambda name: Timeline(store, name), 1)
+    found: list[SubAgent] = []
+    for each in threads:
+        with known.open(each.name) as timeline:
+            found.append(_summarize(store, each, timeline.load()))
+    return found
 
 
-def _summarize(store: Store, thread: ObservedThread) -> SubAgent:
-    requests = load_timeline(store, thread.name)
+def _summarize(store: Store, thread: ObservedThread, requests: Sequence[SentRequest]) -> SubAgent:
     facts = [each.observed for each in requests if each.observed is not None]
     began = [each.began for each in facts if each.began]
     ended = [each.ended or each.began for each in facts if each.ended or each.began]

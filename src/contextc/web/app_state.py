@@ -12,6 +12,7 @@ from contextc.app.agent_factory import ModelChoice, build_agent, resolve_model
 from contextc.errors import ContextcError
 from contextc.executor import AgentExecutor, Suspend
 from contextc.executor.event_hub import event_hub
+from contextc.inspection.request_timeline import RecentConversations, Timeline
 from contextc.providers import Endpoint
 from contextc.store import Store
 from contextc.store.leases import describe_process, load_holder
@@ -24,6 +25,8 @@ from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager
 log = get_logger(__name__)
 MAX_BODY_BYTES = 32 << 20
 RECOVERY_INTERVAL = 2.0
+MAX_TIMELINES = 16
+"""The number of conversations whose requests are kept. One of 1,000 requests takes some MB."""
 EXPIRED_REASON = "no answer came in time"
 """The reason of a denial after the time-out of an approval, which the model gets."""
 
@@ -60,6 +63,7 @@ class AppState:
         self.deletions = DeletionEvents(store)
         self.changes = ChangeFeed(store, self.turns.waiting_conversations, self.turns.parked_conversations)
         self.analysed = AnalysedConversations(store)
+        self.timelines = RecentConversations(lambda name: Timeline(store, name), MAX_TIMELINES)
         self.overview = StoreOverview(store)
         self.stopping = asyncio.Event()
         """Set when the server is about to stop, so that streams end."""

@@ -32,11 +32,16 @@ from contextc.store import Store
 from contextc.store.ledger_schema import Channel, channel_id
 
 T = TypeVar("T", bound=Struct)
+_SHARED_FIELDS: dict[tuple[object, ...], list[str]] = {}
+"""The fields of a type of the API that a class has too, by both and by the names of the other fields."""
 
 
 def as_view(kind: type[T], source: object, **others: object) -> T:
     """Return a type of the API with the attributes of an object that have the names of its fields, and with others."""
-    names = [name for name in kind.__struct_fields__ if name not in others and hasattr(source, name)]
+    key = (kind, type(source), *others)
+    if (names := _SHARED_FIELDS.get(key)) is None:
+        names = [name for name in kind.__struct_fields__ if name not in others and hasattr(source, name)]
+        _SHARED_FIELDS[key] = names
     return kind(**{name: getattr(source, name) for name in names}, **others)
 
 

@@ -27,15 +27,15 @@ from contextc.inspection.prefix_break import find_retried, has_lost_cache
 from contextc.inspection.request_timeline import (
     SentRequest,
     SubAgent,
+    Timeline,
     UnansweredRequest,
     load_sub_agents,
-    load_timeline,
     load_uids,
     load_unanswered_requests,
     sum_costs,
 )
 from contextc.store.conversation_list import ObservedSource, ParentRequest, load_observed_sources, load_parent_request
-from contextc.store.ledger_schema import Channel, channel_id
+from contextc.store.ledger_schema import channel_id
 from contextc.store.message_log import SEQ_MASK, load_tip
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import TurnRecord
@@ -144,12 +144,14 @@ def show_timeline(app: AppState, name: str, query: TimelineQuery) -> TimelineVie
     """List the requests of a conversation, oldest first, with tokens, cost, cache and epochs; and unanswered ones."""
     views = channel_views(app.store, name)
     only = find_channel(app.store, name, query.channel) if query.channel else None
-    moments = load_timeline(app.store, name, only)
+    with app.timelines.open(name) as timeline:
+        moments = [each for each in timeline.load() if only in (None, each.channel)]
+        steps = timeline.keep(_TimelineSteps).make(moments)
     lost = load_unanswered_requests(app.store, name, only)
     source, parent = app.store.read(lambda tx: _load_source(tx, name))
     return TimelineView(
         channels=views,
-        requests=_steps(moments, load_uids(app.store, moments)),
+        requests=steps,
         unanswered=lost,
         totals=_totals(moments, lost, [] if only is not None else app.store.turns(name)),
         source=source,
@@ -163,18 +165,24 @@ def _load_source(tx: Transaction, name: str) -> tuple[ObservedSource | UnsetType
     return source, (load_parent_request(tx, number) or UNSET) if source is not UNSET else UNSET
 
 
-def _steps(moments: Sequence[SentRequest], uids: Mapping[int, str]) -> list[TimelineStep]:
-    """Return the requests, each compared with those before it on its channel."""
-    numbered: dict[Channel, list[SentRequest]] = {}
-    for each in moments:
-        numbered.setdefault(each.channel, []).append(each)
-    found: dict[int, TimelineStep] = {}
-    for entries in numbered.values():
-        known: list[RequestRecord] = []
-        for each in sorted(entries, key=lambda entry: entry.record.request):
-            found[id(each)] = _step(each, known, uids)
-            known.append(each.record)
-    return [found[id(each)] for each in moments]
+class _TimelineSteps:
+    """The requests of a timeline, each compared with those before it on its channel."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._timeline = timeline
+        self._found: dict[int, TimelineStep] = {}
+
+    def make(self, moments: Sequence[SentRequest]) -> list[TimelineStep]:
+        """Return the steps of some requests. Those that are known are kept."""
+        new = {id(each) for each in moments if id(each) not in self._found}
+        if new:
+            uids = load_uids(self._timeline.store, [each for each in moments if id(each) in new])
+            for requests in self._timeline.channels.values():
+                records = [each.record for each in requests]
+                for index, each in enumerate(requests):
+                    if id(each) in new:
+                        self._found[id(each)] = _step(each, records[:index], uids)
+        return [self._found[id(each)] for each in moments]
 
 
 def _step(moment: SentRequest, before: Sequence[RequestRecord], uids: Mapping[int, str]) -> TimelineStep:
@@ -244,7 +252,7 @@ def list_sub_agents(app: AppState, name: str) -> SubAgentsView:
 
     The list is empty if no other software made the conversation.
     """
-    return SubAgentsView(agents=load_sub_agents(app.store, name))
+    return SubAgentsView(agents=load_sub_agents(app.store, name, app.timelines))
 
 
 # ── findings ──────────────────────────────────────────────────────────────────────────────────────────────────────────
