@@ -98,10 +98,10 @@ def test_importing_loads_nothing_that_is_not_needed() -> None:
     """Names are loaded on first use; a driver or a terminal library only if it is needed."""
     code = "import sys, contextc; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"msgspec", "sqlite3", "psycopg", "typer", "rich", "asyncio"} & set(loaded)
+    assert not {"msgspec", "sqlite3", "psycopg", "rich", "asyncio"} & set(loaded)
     code = "import sys, contextc; contextc.open_store('memory:'); contextc.user; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    assert not {"psycopg", "typer", "rich", "asyncio"} & set(loaded)
+    assert not {"psycopg", "rich", "asyncio"} & set(loaded)
 
 
 MOST_LOADED = {

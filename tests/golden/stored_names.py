@@ -10,13 +10,13 @@ from tempfile import TemporaryDirectory
 from typing import Any, cast, get_args
 
 import msgspec
-import typer
 
 import contextc as cc
 import contextc.errors
 from contextc._json import JSONObject
 from contextc.app.agent_factory import build_tools
-from contextc.cli import app
+from contextc.cli import COMMANDS, load_command
+from contextc.cli.command_line import read_parameters
 from contextc.compiler.compaction import LEAD
 from contextc.compiler.draft import REMOVED_TEXT, Budget, LeftOutMessage
 from contextc.compiler.history import HISTORY_TOOLS
@@ -204,15 +204,9 @@ def errors() -> JSONObject:
 
 def commands() -> JSONObject:
     """Commands and their options."""
-    found = cast(Any, typer.main.get_command(app))
     return {
         name: sorted(
-            [
-                option
-                for parameter in found.get_command(None, name).params
-                for option in parameter.opts
-                if option.startswith("-")
-            ]
+            [option for each in read_parameters(load_command(name)) for option in (*each.names, *each.opposites)]
         )
-        for name in sorted(found.list_commands(None))
+        for name in sorted(COMMANDS)
     }

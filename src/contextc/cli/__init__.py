@@ -4,15 +4,27 @@ library, and prints.
 Exit code 0: success. 1: problems were found. 2: the call or its input is invalid; the reason is on standard error.
 """
 
+import errno
+import os
 import sys
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
-from typing import Annotated, Any
-
-import typer
-from typer.core import TyperGroup
+from importlib.util import find_spec
+from typing import Annotated, Any, cast
 
 import contextc
+from contextc.cli.command_line import (
+    Aborted,
+    Exit,
+    HelpWanted,
+    Option,
+    Parameter,
+    UsageError,
+    parse_arguments,
+    read_parameters,
+)
 from contextc.cli.console import err, escape_markup, format_error, out
 from contextc.config import find_untrusted_file, trust_file
 from contextc.errors import ContextcError
@@ -53,62 +65,127 @@ WITHOUT_SETTINGS = ("lint", "fix", "convert", "rule", "tour", "trust")
 """Commands that read no settings, so that an untrusted project file does not matter."""
 
 
-class CommandGroup(TyperGroup):
-    """The commands. Importing all of them would take longer than most of them run.
-
-    The types of contexts and commands are private in typer.
-    """
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        if cmd_name not in COMMANDS:
-            return None
-        only = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        settings = {"allow_interspersed_args": cmd_name not in PROGRAM_ARGUMENTS}
-        module, _, function = COMMANDS[cmd_name].partition(":")
-        run = getattr(import_module(f"contextc.cli.{module}"), function or "run")
-        only.command(cmd_name, context_settings=settings)(run)
-        return typer.main.get_command(only)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find a command. An error names similar ones, which typer does only for commands that are imported."""
-        if args and args[0] not in COMMANDS and (close := get_close_matches(args[0], COMMANDS)):
-            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
-        return super().resolve_command(ctx, args)
+INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
-app = typer.Typer(
-    name="contextc",
-    cls=CommandGroup,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-@app.callback(invoke_without_command=True)
-def options(
-    context: typer.Context,
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
-) -> None:
+def options(version: Annotated[bool, Option("--version", help="Print the version.")] = False) -> None:
     """Compile stored conversations into model requests."""
     if version:
         out.print(f"contextc {contextc.__version__}")
-        raise typer.Exit
-    if context.invoked_subcommand not in WITHOUT_SETTINGS and sys.stdin.isatty() and sys.stderr.isatty():
+        raise Exit
+
+
+def load_command(name: str) -> Callable[..., None]:
+    module, _, function = COMMANDS[name].partition(":")
+    return getattr(import_module(f"contextc.cli.{module}"), function or "run")
+
+
+def read_docstring(name: str) -> str:
+    """Return the docstring of a command, from the code of its module: importing all takes longer than most of them run.
+
+    A loader of an import hook may have no code.
+    """
+    module, _, function = COMMANDS[name].partition(":")
+    place = f"contextc.cli.{module}"
+    loader = cast(Any, find_spec(place)).loader
+    if not hasattr(loader, "get_code"):
+        return load_command(name).__doc__ or ""
+    run = next(each for each in loader.get_code(place).co_consts if getattr(each, "co_name", "") == (function or "run"))
+    return run.co_consts[0] or ""
+
+
+def main() -> None:
+    try:
+        app(_expand(sys.argv[1:]))
+    except ContextcError as error:
+        err.print(f"[bold red]error:[/] {escape_markup(format_error(error))}", soft_wrap=True)
+        sys.exit(2)
+
+
+def _expand(arguments: list[str]) -> list[str]:
+    """Return the arguments with patterns replaced by file names, which the shell of Windows leaves to programs."""
+    if os.name != "nt":
+        return arguments
+    from glob import glob
+
+    return [path for each in arguments for path in glob(os.path.expanduser(each), recursive=True) or [each]]
+
+
+def app(arguments: Sequence[str]) -> None:
+    """Run a command, and end this process with its exit code."""
+    try:
+        _run(arguments)
+    except Exit as ended:
+        sys.exit(ended.code)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+    except (Aborted, EOFError):
+        err.print("\n[red]Aborted.[/]")
+        sys.exit(1)
+    except OSError as error:
+        if error.errno != errno.EPIPE:
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader closed the pipe
+        sys.exit(1)
+    sys.exit(0)
+
+
+def _run(arguments: Sequence[str]) -> None:
+    program, parameters = _program(), read_parameters(options)
+    with _explained(program, options, parameters, has_commands=True):
+        given, rest = parse_arguments(parameters, arguments, takes_rest=True, is_interspersed=False)
+        options(**given)
+        if not rest:
+            _print_help(program, options, parameters, has_commands=True)
+            raise Exit(2)
+        name = rest[0]
+        if name not in COMMANDS:
+            close = get_close_matches(name, COMMANDS)
+            hint = f" Did you mean {' or '.join(close)}?" if close else ""
+            raise UsageError(f"No such command {name!r}.{hint}")
+    command = load_command(name)
+    if name not in WITHOUT_SETTINGS and sys.stdin.isatty() and sys.stderr.isatty():
         # Without trust, the command refuses the project file.
         from contextc.cli import trust  # it is needed rarely
 
         file = find_untrusted_file()
         if file is not None and trust.can_be_trusted(file) and trust.ask_for_trust(file):
             trust_file(file)
+    parameters = read_parameters(command)
+    with _explained(f"{program} {name}", command, parameters):
+        is_interspersed = name not in PROGRAM_ARGUMENTS
+        given, _ = parse_arguments(parameters, rest[1:], takes_rest=False, is_interspersed=is_interspersed)
+    command(**given)
 
 
-def main() -> None:
+@contextmanager
+def _explained(
+    program: str, command: Callable[..., None], parameters: list[Parameter], *, has_commands: bool = False
+) -> Generator[None]:
+    """Print the help of a command if its options ask for it, and what is wrong with them."""
     try:
-        app()
-    except ContextcError as error:
-        err.print(f"[bold red]error:[/] {escape_markup(format_error(error))}", soft_wrap=True)
-        sys.exit(2)
+        yield
+    except HelpWanted:
+        _print_help(program, command, parameters, has_commands=has_commands)
+        raise Exit from None
+    except UsageError as error:
+        from contextc.cli import help_pages
+
+        usage = help_pages.usage(program, parameters, has_commands=has_commands)
+        help_pages.print_usage_error(str(error), usage, program)
+        raise Exit(2) from None
+
+
+def _print_help(program: str, command: Callable[..., None], parameters: list[Parameter], *, has_commands: bool) -> None:
+    from contextc.cli import help_pages  # it takes time to import
+
+    usage = help_pages.usage(program, parameters, has_commands=has_commands)
+    commands = {name: read_docstring(name) for name in COMMANDS} if has_commands else None
+    help_pages.print_help(usage, command.__doc__ or "", parameters, commands)
+
+
+def _program() -> str:
+    """Return the command that runs this program: its file, or a module."""
+    package = sys.modules["__main__"].__package__
+    return f"python -m {package}" if package else os.path.basename(sys.argv[0])

@@ -5,10 +5,9 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Annotated
 
-import typer
-
 from contextc.app.agent_choices import AgentChoices
 from contextc.app.agent_factory import build_agent, resolve_model
+from contextc.cli.command_line import Argument, Option
 from contextc.cli.compile import ModelOption
 from contextc.cli.console import JSONOption, escape_markup, format_dollars, out, pluralize, print_json
 from contextc.cli.inputs import (
@@ -35,14 +34,14 @@ SHOWN_LOST, MAX_QUOTED = 5, 60
 
 
 def run(
-    conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
+    conversation: Annotated[str, Argument(help="The conversation's name.")],
     instructions: Annotated[
-        str, typer.Option("--instructions", "-i", help="What the summary should keep, in your own words.")
+        str, Option("--instructions", "-i", help="What the summary should keep, in your own words.")
     ] = "",
     preview: Annotated[
-        bool, typer.Option("--preview", help="Show what would be summarized and what it costs. No model is called.")
+        bool, Option("--preview", help="Show what would be summarized and what it costs. No model is called.")
     ] = False,
-    undo: Annotated[bool, typer.Option("--undo", help="Take the last summary back.")] = False,
+    undo: Annotated[bool, Option("--undo", help="Take the last summary back.")] = False,
     model: ModelOption = None,
     agent: AgentOption = DEFAULT_AGENT,
     system: SystemOption = None,

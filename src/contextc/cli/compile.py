@@ -4,8 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-import typer
-
+from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import JSONOption, err, escape_markup, out, print_json
 from contextc.cli.explain import overflow_figures, print_cost, print_manifest, print_overflow
 from contextc.cli.import_ import FormatOption
@@ -34,7 +33,7 @@ from contextc.tools.definitions import NativeTool, Tool
 
 ModelOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--model",
         "-m",
         help="Provider and model, as in anthropic:claude-opus-5-5 (default: of the last request, or configured).",
@@ -55,44 +54,42 @@ class CompileTarget(NamedTuple):
 
 
 def run(
-    conversation: Annotated[str | None, typer.Argument(help="The conversation's name.")] = None,
+    conversation: Annotated[str | None, Argument(help="The conversation's name.")] = None,
     model: ModelOption = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", help="The agent whose view is compiled (default: of the last request).")
+        str | None, Option("--agent", help="The agent whose view is compiled (default: of the last request).")
     ] = None,
     directory: Annotated[
-        str | None, typer.Option("--directory", help="The directory of the channel, for providers with one.")
+        str | None, Option("--directory", help="The directory of the channel, for providers with one.")
     ] = None,
     system: Annotated[
-        str | None, typer.Option("--system", help="A system prompt, or @file (default: of the last request).")
+        str | None, Option("--system", help="A system prompt, or @file (default: of the last request).")
     ] = None,
     tools: Annotated[
-        str | None, typer.Option("--tools", help="A file with tool definitions (default: of the last request).")
+        str | None, Option("--tools", help="A file with tool definitions (default: of the last request).")
     ] = None,
-    budget: Annotated[int | None, typer.Option("--budget", help="Limit of the whole input in tokens.")] = None,
+    budget: Annotated[int | None, Option("--budget", help="Limit of the whole input in tokens.")] = None,
     window: Annotated[
         int | None,
-        typer.Option(
-            "--window", help="Context window of the model in tokens (default: of the last request, or known)."
-        ),
+        Option("--window", help="Context window of the model in tokens (default: of the last request, or known)."),
     ] = None,
-    output: Annotated[int | None, typer.Option("--output", help="Limit of the answer in tokens.")] = None,
+    output: Annotated[int | None, Option("--output", help="Limit of the answer in tokens.")] = None,
     strategy: Annotated[
-        TrimStrategy, typer.Option("--strategy", help="How context is trimmed: chunked or oldest.")
+        TrimStrategy, Option("--strategy", help="How context is trimmed: chunked or oldest.")
     ] = "chunked",
     policy: PolicyOption = None,
     source: Annotated[
-        str | None, typer.Option("--from", help="Compile a file instead of a conversation; - for standard input.")
+        str | None, Option("--from", help="Compile a file instead of a conversation; - for standard input.")
     ] = None,
     format: FormatOption = None,
     edit: Annotated[
         tuple[int, str] | None,
-        typer.Option("--edit", help="Preview with the text of message SEQ replaced by TEXT, and its cost."),
+        Option("--edit", help="Preview with the text of message SEQ replaced by TEXT, and its cost."),
     ] = None,
     rewind: Annotated[
-        int | None, typer.Option("--rewind", help="Preview as if the conversation ended with message SEQ.")
+        int | None, Option("--rewind", help="Preview as if the conversation ended with message SEQ.")
     ] = None,
-    body: Annotated[bool, typer.Option("--body", help="Print the exact request instead of its manifest.")] = False,
+    body: Annotated[bool, Option("--body", help="Print the exact request instead of its manifest.")] = False,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
@@ -135,7 +132,7 @@ def run(
             print_json({"error": str(error), **overflow_figures(error)})
         else:
             print_overflow(error, err if body else out)
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
 
 
 def _print(compiled: Compiled, lost: Bill | None, remark: str, *, body: bool, json: bool, show_edit_cost: bool) -> None:

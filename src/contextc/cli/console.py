@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from typing import Annotated, TypeAlias
 
 import msgspec
-import typer
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.markup import escape
@@ -17,6 +16,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.text import Text
 
 from contextc.app.display_text import sanitize
+from contextc.cli import command_line
+from contextc.cli.command_line import Option
 from contextc.errors import (
     ContextcError,
     ConversationBusy,
@@ -34,10 +35,10 @@ err = Console(stderr=True, highlight=False)
 
 FormatOption = Annotated[
     str | None,
-    typer.Option("--format", "-f", help="The format: openai_chat, anthropic, gemini, … (default: recognised)."),
+    Option("--format", "-f", help="The format: openai_chat, anthropic, gemini, … (default: recognised)."),
 ]
-JSONOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask. Needed with --json, and without a terminal.")]
+JSONOption = Annotated[bool, Option("--json", help="Print JSON.")]
+YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask. Needed with --json, and without a terminal.")]
 
 
 @contextmanager
@@ -58,7 +59,7 @@ def confirm(action: str, yes: bool, *, detail: str = "", json: bool = False) -> 
         return True
     if json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidSetting(f"{action}: no terminal to confirm it at", fix="Add --yes.")
-    if typer.confirm(f"{replace_control_characters(f'{action} {detail}'.strip())}?"):
+    if command_line.confirm(f"{replace_control_characters(f'{action} {detail}'.strip())}?"):
         return True
     out.print("nothing was changed")
     return False

@@ -12,9 +12,9 @@ from textwrap import shorten
 from typing import Annotated
 
 import msgspec
-import typer
 from rich.table import Table
 
+from contextc.cli.command_line import Exit, Option, confirm
 from contextc.cli.console import JSONOption, err, escape_markup, out, pluralize, print_block, print_json, progress_bar
 from contextc.cli.console import print_json as print_as_json
 from contextc.cli.inputs import StoreOption, missing_store_file, open_configured_store
@@ -227,23 +227,23 @@ class DoctorReport(msgspec.Struct, frozen=True, kw_only=True):
 def run(
     store: StoreOption = None,
     conversation: Annotated[
-        str | None, typer.Option("--conversation", "-c", help="Check only this conversation (default: all).")
+        str | None, Option("--conversation", "-c", help="Check only this conversation (default: all).")
     ] = None,
     healing: Annotated[
-        bool, typer.Option("--heal", help="Repair faults and open calls. It shows the plan, and asks first.")
+        bool, Option("--heal", help="Repair faults and open calls. It shows the plan, and asks first.")
     ] = False,
     notes: Annotated[
-        bool, typer.Option("--notes", help="With --heal: repair notes too, although requests do not need it.")
+        bool, Option("--notes", help="With --heal: repair notes too, although requests do not need it.")
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="With --heal: do not ask. Needed with --json, and without a terminal.")
+        bool, Option("--yes", "-y", help="With --heal: do not ask. Needed with --json, and without a terminal.")
     ] = False,
     format: Annotated[
         str | None,
-        typer.Option("--format", "-f", help="Check conversion to this format instead: openai_chat, gemini, …"),
+        Option("--format", "-f", help="Check conversion to this format instead: openai_chat, gemini, …"),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print the configuration also if there are faults.")
+        bool, Option("--verbose", "-v", help="Print the configuration also if there are faults.")
     ] = False,
     json: JSONOption = False,
 ) -> None:
@@ -257,12 +257,12 @@ def run(
     is_check_only = not healing and format is None
     if missing_store_file(settings) and settings.store.source == "default" and is_check_only and conversation is None:
         _show(_report(settings), json, verbose)
-        raise typer.Exit(0)
+        raise Exit(0)
     with _open_for_scan(store, settings, damaged=is_check_only) as handle:
         if format is not None:
             found = check_format(handle, conversation, format)
             print_format_checks(found, format, json)
-            raise typer.Exit(1 if any(each.violations or each.error for each in found) else 0)
+            raise Exit(1 if any(each.violations or each.error for each in found) else 0)
         report = _scan(handle, settings, conversation)
         if healing:
             report = _repair(handle, report, notes, yes, json)
@@ -272,7 +272,7 @@ def run(
     repaired = {each.conversation for each in report.healed or () if each.outcome != "left"}
     faults = [each for each in report.findings if each.kind == "fault"]
     left = [each for each in faults if each.healing == "none" or each.conversation not in repaired]
-    raise typer.Exit(1 if left or any(each.outcome == "left" for each in report.healed or ()) else 0)
+    raise Exit(1 if left or any(each.outcome == "left" for each in report.healed or ()) else 0)
 
 
 @contextmanager
@@ -338,7 +338,7 @@ def _repair(store: Store, report: DoctorReport, notes: bool, yes: bool, json: bo
         _show_plan(plan, [each for each in report.findings if each not in plan])
     if not plan:
         repaired: list[RepairResult] = []
-    elif yes or (not json and _is_terminal() and typer.confirm(f"Repair {pluralize(len(names), 'conversation')}?")):
+    elif yes or (not json and _is_terminal() and confirm(f"Repair {pluralize(len(names), 'conversation')}?")):
         with progress_bar("repairing") as bar:
             repaired = repair_conversations(store, plan, bar)
     elif json or not _is_terminal():

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
-import typer
 from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
 from contextc._json import JSONObject
+from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import JSONOption, escape_markup, format_dollars, out, print_json
 from contextc.cli.inputs import StoreOption, open_configured_store, write_output
 from contextc.compiler import Cost
@@ -272,13 +272,13 @@ NO_REQUESTS = (
 
 
 def run(
-    conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
-    request: Annotated[int | None, typer.Argument(help="The number of the request (default: the last).")] = None,
-    model: Annotated[str | None, typer.Option("--model", "-m", help="Provider and model, to select a channel.")] = None,
-    agent: Annotated[str | None, typer.Option("--agent", help="The agent, to select a channel.")] = None,
-    directory: Annotated[str | None, typer.Option("--directory", help="The directory, to select a channel.")] = None,
-    requests: Annotated[bool, typer.Option("--requests", help="List all requests instead.")] = False,
-    body: Annotated[bool, typer.Option("--body", help="Print the exact request that was sent.")] = False,
+    conversation: Annotated[str, Argument(help="The conversation's name.")],
+    request: Annotated[int | None, Argument(help="The number of the request (default: the last).")] = None,
+    model: Annotated[str | None, Option("--model", "-m", help="Provider and model, to select a channel.")] = None,
+    agent: Annotated[str | None, Option("--agent", help="The agent, to select a channel.")] = None,
+    directory: Annotated[str | None, Option("--directory", help="The directory, to select a channel.")] = None,
+    requests: Annotated[bool, Option("--requests", help="List all requests instead.")] = False,
+    body: Annotated[bool, Option("--body", help="Print the exact request that was sent.")] = False,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:

@@ -5,8 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Annotated, BinaryIO
 
-import typer
-
+from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import (
     err,
     escape_at_terminal,
@@ -32,11 +31,11 @@ REQUEST_FORMATS = (*ARCHIVE_FORMATS, "html")
 
 
 def run(
-    conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
-    output: Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")] = "-",
+    conversation: Annotated[str, Argument(help="The conversation's name.")],
+    output: Annotated[str, Option("--output", "-o", help="A file, or - for standard output.")] = "-",
     format: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--format",
             "-f",
             help="Write a request of this format: openai_chat, anthropic, …; or all requests of the conversation: har,"
@@ -45,11 +44,11 @@ def run(
     ] = None,
     request: Annotated[
         str | None,
-        typer.Option("--request", help="html: only this request, by its number, or CHANNEL/NUMBER."),
+        Option("--request", help="html: only this request, by its number, or CHANNEL/NUMBER."),
     ] = None,
     redact: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "--redact",
             help="html: remove texts, results, files (their names), keys, tokens, mail, or the matches of a regular"
             " expression. Repeat it for several.",

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import msgspec
-import typer
 from msgspec import Struct
 from msgspec.structs import replace
 
+from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, print_json, progress_bar
 from contextc.cli.import_ import import_named_files
 from contextc.cli.inputs import StoreOption, open_configured_store
@@ -32,7 +32,7 @@ MAX_ROWS = 30
 def run(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="[CONVERSATION | FILE]...",
             help="Conversations of the store; or files that `contextc import` reads, such as a request log or a HAR"
             " recording (default: the whole store, by cause).",
@@ -40,21 +40,21 @@ def run(
         ),
     ] = None,
     costs: Annotated[
-        bool, typer.Option("--costs", help="Print what was spent for: system prompt, each tool, history, answers …")
+        bool, Option("--costs", help="Print what was spent for: system prompt, each tool, history, answers …")
     ] = False,
     cache: Annotated[
-        bool, typer.Option("--cache", help="Print what each request should have read from the cache, and what it read.")
+        bool, Option("--cache", help="Print what each request should have read from the cache, and what it read.")
     ] = False,
     what_if: Annotated[
-        bool, typer.Option("--what-if", help="Print what the requests would have cost in other ways, by a replay.")
+        bool, Option("--what-if", help="Print what the requests would have cost in other ways, by a replay.")
     ] = False,
     compact_at: Annotated[
         int | None,
-        typer.Option("--compact-at", metavar="TOKENS", min=1_000, help="With --what-if: when to compact."),
+        Option("--compact-at", metavar="TOKENS", min=1_000, help="With --what-if: when to compact."),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--threshold",
             metavar="DOLLARS",
             min=0.0,
@@ -62,7 +62,7 @@ def run(
             " more.",
         ),
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The number of rows to print.")] = MAX_ROWS,
+    limit: Annotated[int, Option("--limit", min=1, help="The number of rows to print.")] = MAX_ROWS,
     format: FormatOption = None,
     store: StoreOption = None,
     json: JSONOption = False,
@@ -129,7 +129,7 @@ def run(
         max([each.cost or 0.0 for each in summary.causes], default=0.0) if chosen is None else largest_cause_cost(found)
     )
     if threshold is not None and largest > threshold:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _finding_json(finding: "Finding", place: str) -> object:

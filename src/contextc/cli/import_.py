@@ -6,9 +6,9 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
+from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import JSONOption, err, escape_markup, out, pluralize, print_json, progress_bar
 from contextc.cli.inputs import StoreOption, open_configured_store, read_input
 from contextc.errors import InvalidImport, InvalidInput, InvalidSetting, UnknownConversation
@@ -41,40 +41,38 @@ REQUESTS_COLUMN = 3
 DEFAULT_FIGURES = ("", "", "", "0", "0", "1", "")
 FormatOption = Annotated[
     str | None,
-    typer.Option("--format", "-f", help="The format of requests: openai_chat, anthropic, … (default: recognised)."),
+    Option("--format", "-f", help="The format of requests: openai_chat, anthropic, … (default: recognised)."),
 ]
 
 
 def run(
     files: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             metavar="FILE...",
             help="A file of `contextc export`, requests of a provider, or a file of another program, which is"
             " recognised by its content; - for standard input. With --from claude-code or codex: the id of a session,"
             " or a prefix of it.",
         ),
     ] = None,
-    name: Annotated[str | None, typer.Option("--as", help="Another name for the conversation.")] = None,
+    name: Annotated[str | None, Option("--as", help="Another name for the conversation.")] = None,
     format: FormatOption = None,
     source: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--from",
             help=f"The program of the file: {', '.join(source_names())}. With claude-code or codex and no file: list"
             " the sessions.",
         ),
     ] = None,
-    last: Annotated[bool, typer.Option("--last", help="With --from: import the newest session.")] = False,
+    last: Annotated[bool, Option("--last", help="With --from: import the newest session.")] = False,
     directory: Annotated[
         str,
-        typer.Option(
-            "--directory", help="With --from: the working directory of the program (default: the current one)."
-        ),
+        Option("--directory", help="With --from: the working directory of the program (default: the current one)."),
     ] = ".",
-    everywhere: Annotated[bool, typer.Option("--all", help="With --from: sessions of all directories.")] = False,
+    everywhere: Annotated[bool, Option("--all", help="With --from: sessions of all directories.")] = False,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="With --from: the number of sessions to list.")
+        int, Option("--limit", min=1, help="With --from: the number of sessions to list.")
     ] = DEFAULT_LIMIT,
     store: StoreOption = None,
     json: JSONOption = False,
@@ -202,7 +200,7 @@ def _print_outcome(summary: ImportSummary, json: bool) -> None:
         err.print(escape_markup(f"The import stopped: {summary.stopped}"), soft_wrap=True)
         err.print(f"Stored before that: {stored}. Import the file again to continue.")
     if summary.refused or summary.stopped is not None:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _print_table(taken: list[ImportedConversation], summary: ImportSummary) -> None:

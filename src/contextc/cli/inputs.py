@@ -10,10 +10,10 @@ from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, cast
 
-import typer
 from msgspec.structs import replace
 
 from contextc.app.agent_choices import AgentChoices, ToolSelection
+from contextc.cli.command_line import Option
 from contextc.cli.console import err, escape_at_terminal, escape_markup, pluralize, progress_bar, to_one_line
 from contextc.config import PolicyName, Settings, make_private_folder, mask_secrets, read_settings
 from contextc.errors import ContextcError, InvalidSetting, UnknownBranch, UnknownConversation
@@ -25,9 +25,7 @@ from contextc.store.sqlite import remove_empty_store
 # Open the configured store for a command: option, missing file, retention, and the warning of a pending erasure.
 
 
-StoreOption = Annotated[
-    str | None, typer.Option("--store", help="sqlite:///chat.db, postgresql://… (default: configured).")
-]
+StoreOption = Annotated[str | None, Option("--store", help="sqlite:///chat.db, postgresql://… (default: configured).")]
 MAX_CLOSE_NAMES, MIN_PART_LENGTH = 3, 3
 
 
@@ -116,23 +114,23 @@ def warn_pending_erasure(erasures: int) -> None:
 # Options that the commands with an agent share.
 
 
-AgentOption = Annotated[str, typer.Option("--agent", help="The name of the agent.")]
-SystemOption = Annotated[str | None, typer.Option("--system", help="A system prompt, or @file (default: configured).")]
+AgentOption = Annotated[str, Option("--agent", help="The name of the agent.")]
+SystemOption = Annotated[str | None, Option("--system", help="A system prompt, or @file (default: configured).")]
 ToolsOption = Annotated[
     ToolSelection | None,
-    typer.Option(
+    Option(
         "--tools",
         help="The tools of the model (default: all; none for the local model and for programs with their own).",
     ),
 ]
-RootOption = Annotated[Path, typer.Option("--root", help="The working directory of tools.")]
-StepsOption = Annotated[int | None, typer.Option("--steps", help="Limit of steps per turn (default: 250).")]
-BudgetOption = Annotated[int | None, typer.Option("--budget", help="Limit of the whole input in tokens.")]
+RootOption = Annotated[Path, Option("--root", help="The working directory of tools.")]
+StepsOption = Annotated[int | None, Option("--steps", help="Limit of steps per turn (default: 250).")]
+BudgetOption = Annotated[int | None, Option("--budget", help="Limit of the whole input in tokens.")]
 PolicyOption = Annotated[
     PolicyName | None,
-    typer.Option("--policy", help="How messages are left out when the window is full (default: configured)."),
+    Option("--policy", help="How messages are left out when the window is full (default: configured)."),
 ]
-OutputOption = Annotated[int | None, typer.Option("--output", help="Limit of an answer in tokens.")]
+OutputOption = Annotated[int | None, Option("--output", help="Limit of an answer in tokens.")]
 
 
 class AgentCommandOptions(AgentChoices, frozen=True, kw_only=True):
@@ -149,7 +147,7 @@ class AgentCommandOptions(AgentChoices, frozen=True, kw_only=True):
 
     @classmethod
     def set_signature(cls, command: Callable[..., None]) -> None:
-        """Set the signature of a command, from which typer reads its options: first those of the subclass."""
+        """Set the signature of a command, from which its options are read: first those of the subclass."""
         fields = signature(cls).parameters.values()
         ordered = sorted(fields, key=lambda field: field.name in AgentChoices.__struct_fields__)
         cast(Any, command).__signature__ = Signature(ordered)

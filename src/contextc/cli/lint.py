@@ -3,10 +3,10 @@
 from contextlib import suppress
 from typing import Annotated, cast
 
-import typer
 from rich.table import Table
 
 from contextc._json import JSONObject, decode_json
+from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
 from contextc.cli.explain import find_channels
 from contextc.cli.inputs import StoreOption, open_configured_store, read_input, write_output
@@ -35,24 +35,24 @@ FILE_HELP = (
 )
 FileArgument = Annotated[
     str,
-    typer.Argument(
+    Argument(
         help="JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; - for standard input."
     ),
 ]
 
 
 def lint_files(
-    file: Annotated[str | None, typer.Argument(help=FILE_HELP)] = None,
+    file: Annotated[str | None, Argument(help=FILE_HELP)] = None,
     format: FormatOption = None,
     conversation: Annotated[
-        str | None, typer.Option("--conversation", "-c", help="Check a stored request of this conversation instead.")
+        str | None, Option("--conversation", "-c", help="Check a stored request of this conversation instead.")
     ] = None,
     request: Annotated[
         int | None,
-        typer.Option("--request", help="With --conversation: number of the request (default: the last)."),
+        Option("--request", help="With --conversation: number of the request (default: the last)."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", "-m", help="With --conversation: provider and model (default: all).")
+        str | None, Option("--model", "-m", help="With --conversation: provider and model (default: all).")
     ] = None,
     store: StoreOption = None,
     json: JSONOption = False,
@@ -104,7 +104,7 @@ def lint_files(
                 _show(where, violations)
         out.print(pluralize(total, "violation") if total else "no violations")
     if any(violations for _, violations in found):
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _make_sarif(uri: str, found: list[tuple[str, list[Violation]]]) -> JSONObject:
@@ -212,7 +212,7 @@ def _display_name(file: str) -> str:
 # `contextc fix`: repair a request, so that its provider accepts it.
 
 
-OutputOption = Annotated[str, typer.Option("--output", "-o", help="A file, or - for standard output.")]
+OutputOption = Annotated[str, Option("--output", "-o", help="A file, or - for standard output.")]
 
 
 def fix_files(
@@ -234,7 +234,7 @@ def fix_files(
             err.print(f"[bold red]{violation.code}[/] remains: {escape_markup(violation.message)}", soft_wrap=True)
         write_output(output, write_requests([body for body, _ in fixed], requests.layout))
     if left:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 # ── convert ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,10 +243,10 @@ def fix_files(
 
 def convert_files(
     file: FileArgument,
-    target: Annotated[str, typer.Option("--to", "-t", help="The target format.")],
+    target: Annotated[str, Option("--to", "-t", help="The target format.")],
     source: Annotated[
         str | None,
-        typer.Option("--from", "-s", help="The source format: openai_chat, anthropic, … (default: recognised)."),
+        Option("--from", "-s", help="The source format: openai_chat, anthropic, … (default: recognised)."),
     ] = None,
     output: OutputOption = "-",
     json: JSONOption = False,

@@ -4,10 +4,10 @@ import asyncio
 from datetime import date
 from typing import Annotated
 
-import typer
 from msgspec import Struct
 from rich.table import Table
 
+from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import JSONOption, escape_markup, out, print_json
 from contextc.models.billing import PRICE_NAMES
 from contextc.models.model_info import find_price_source
@@ -36,9 +36,9 @@ class ModelReport(Struct, frozen=True, kw_only=True):
 
 
 def run(
-    name: Annotated[str, typer.Argument(help='Provider and model, as in "anthropic:claude-opus-5-5".')],
+    name: Annotated[str, Argument(help='Provider and model, as in "anthropic:claude-opus-5-5".')],
     ask: Annotated[
-        bool, typer.Option("--ask", help="Also ask the vendor's API, with your key, and show the differences.")
+        bool, Option("--ask", help="Also ask the vendor's API, with your key, and show the differences.")
     ] = False,
     json: JSONOption = False,
 ) -> None:

@@ -9,8 +9,7 @@ from threading import Thread
 from types import FrameType
 from typing import Annotated
 
-import typer
-
+from contextc.cli.command_line import Option
 from contextc.cli.console import err, escape_markup, out, pluralize
 from contextc.cli.inputs import StoreOption, open_configured_store
 from contextc.cli.server_access import TOKEN_VARIABLE, accepted_hosts, choose_token, display_host, printed_link
@@ -30,26 +29,22 @@ TIMEOUT = 3600.0
 ACTION_TEXTS = {"lint": "a provider would refuse", "fix": "repaired", "fit": "cut", "convert": "converted"}
 UpstreamOption = Annotated[
     list[str] | None,
-    typer.Option("--upstream", help="Another upstream, or another address of a known one: NAME=URL; repeatable."),
+    Option("--upstream", help="Another upstream, or another address of a known one: NAME=URL; repeatable."),
 ]
 RedactOption = Annotated[
     list[str] | None,
-    typer.Option("--redact", help="Remove before storing: keys, tokens, mail, or a regular expression; repeatable."),
+    Option("--redact", help="Remove before storing: keys, tokens, mail, or a regular expression; repeatable."),
 ]
 TimeoutOption = Annotated[
-    float, typer.Option("--timeout", help="Seconds without a byte from an upstream after which a request fails.")
+    float, Option("--timeout", help="Seconds without a byte from an upstream after which a request fails.")
 ]
-LintOption = Annotated[
-    bool, typer.Option("--lint", help="Report what a provider would refuse. Requests pass unchanged.")
-]
-FixOption = Annotated[bool, typer.Option("--fix", help="Repair what a provider would refuse, before it is sent.")]
+LintOption = Annotated[bool, Option("--lint", help="Report what a provider would refuse. Requests pass unchanged.")]
+FixOption = Annotated[bool, Option("--fix", help="Repair what a provider would refuse, before it is sent.")]
 
-FitOption = Annotated[
-    bool, typer.Option("--fit", help="Cut requests to the window of their model, before they are sent.")
-]
+FitOption = Annotated[bool, Option("--fit", help="Cut requests to the window of their model, before they are sent.")]
 ConvertOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--convert",
         metavar="PROVIDER:MODEL",
         help="Let another provider answer, with a key of this environment. Clients keep their format.",
@@ -58,17 +53,17 @@ ConvertOption = Annotated[
 
 
 def run(
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", help="The port; 0 selects a free one.")] = PORT,
+    host: Annotated[str, Option("--host", help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option("--port", help="The port; 0 selects a free one.")] = PORT,
     token: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--token",
             help=f"The token that clients must send (default: {TOKEN_VARIABLE} of the environment, or a random one).",
         ),
     ] = None,
     no_token: Annotated[
-        bool, typer.Option("--no-token", help="Require no token: every user of this machine can use the proxy.")
+        bool, Option("--no-token", help="Require no token: every user of this machine can use the proxy.")
     ] = False,
     upstream: UpstreamOption = None,
     redact: RedactOption = None,
@@ -77,7 +72,7 @@ def run(
     fix: FixOption = False,
     fit: FitOption = False,
     convert: ConvertOption = None,
-    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True, help="Stop when standard input ends.")] = False,
+    until_eof: Annotated[bool, Option("--until-eof", hidden=True, help="Stop when standard input ends.")] = False,
     store: StoreOption = None,
 ) -> None:
     """Run a proxy that forwards model requests and records them. Ctrl-C stops it."""

@@ -2,17 +2,17 @@
 
 from typing import Annotated
 
-import typer
 from rich.table import Table
 
+from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import escape_markup, out
 from contextc.formats.rules_docs import find_rule, list_rules, render_rule
 
 
 def run(
-    code: Annotated[str | None, typer.Argument(help="The code of a rule, such as ANT014, or a prefix: ANT.")] = None,
+    code: Annotated[str | None, Argument(help="The code of a rule, such as ANT014, or a prefix: ANT.")] = None,
     format: Annotated[
-        str | None, typer.Option("--format", "-f", help="List the rules of this format: openai_chat, anthropic, …")
+        str | None, Option("--format", "-f", help="List the rules of this format: openai_chat, anthropic, …")
     ] = None,
 ) -> None:
     """Explain a rule: reason, error of the provider, example, repair. Without a code: list the rules."""

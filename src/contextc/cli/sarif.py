@@ -4,13 +4,12 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
-import typer
-
 import contextc
 from contextc._json import JSONObject
+from contextc.cli.command_line import Option
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-SarifOption = Annotated[bool, typer.Option("--sarif", help="Print SARIF 2.1.0, for code scanning.")]
+SarifOption = Annotated[bool, Option("--sarif", help="Print SARIF 2.1.0, for code scanning.")]
 Level: TypeAlias = Literal["error", "warning", "note"]
 
 

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-import typer
 from msgspec.structs import asdict
 
 from contextc._installed_packages import check_package, installed_version
+from contextc.cli.command_line import Exit, Option
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.inputs import AgentCommandOptions, StoreOption, check_positive, open_configured_store
 from contextc.cli.proxy import PORT as PROXY_PORT
@@ -42,43 +42,41 @@ DEFAULT_PORTS = {"http": 80, "https": 443}
 class ServeOptions(AgentCommandOptions, frozen=True, kw_only=True):
     """The options of the command."""
 
-    host: Annotated[str, typer.Option("--host", help="The address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, typer.Option("--port", help="The port; 0 selects a free one.")] = PORT
+    host: Annotated[str, Option("--host", help="The address to listen on.")] = "127.0.0.1"
+    port: Annotated[int, Option("--port", help="The port; 0 selects a free one.")] = PORT
     model: Annotated[
         str | None,
-        typer.Option("--model", "-m", help="The default provider and model (default: configured, or local)."),
+        Option("--model", "-m", help="The default provider and model (default: configured, or local)."),
     ] = None
     token: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--token",
             help=f"The token that clients must send (default: {TOKEN_VARIABLE} of the environment, or a random one).",
         ),
     ] = None
-    no_token: Annotated[
-        bool, typer.Option("--no-token", help="Require no token: every user of this machine has access.")
-    ] = False
+    no_token: Annotated[bool, Option("--no-token", help="Require no token: every user of this machine has access.")] = (
+        False
+    )
     approval_timeout: Annotated[
         int | None,
-        typer.Option("--approval-timeout", help="Seconds after which a pending approval is denied (default: never)."),
+        Option("--approval-timeout", help="Seconds after which a pending approval is denied (default: never)."),
     ] = None
     origin: Annotated[
         list[str] | None,
-        typer.Option("--origin", help="Another allowed origin, as in http://localhost:3000; repeatable."),
+        Option("--origin", help="Another allowed origin, as in http://localhost:3000; repeatable."),
     ] = None
     open: Annotated[
-        bool | None, typer.Option("--open/--no-open", help="Open a browser (default: if there is a display).")
+        bool | None, Option("--open", negative="--no-open", help="Open a browser (default: if there is a display).")
     ] = None
     proxy: Annotated[
-        bool, typer.Option("--proxy", help="Also run `contextc proxy` on this machine, with the same store.")
+        bool, Option("--proxy", help="Also run `contextc proxy` on this machine, with the same store.")
     ] = False
-    proxy_port: Annotated[int, typer.Option("--proxy-port", help="The port of --proxy; 0 selects a free one.")] = (
-        PROXY_PORT
-    )
+    proxy_port: Annotated[int, Option("--proxy-port", help="The port of --proxy; 0 selects a free one.")] = PROXY_PORT
     queue: Annotated[
-        bool, typer.Option("--queue", help="Submit turns to `contextc worker` processes instead of running them.")
+        bool, Option("--queue", help="Submit turns to `contextc worker` processes instead of running them.")
     ] = False
-    queue_name: Annotated[str, typer.Option("--queue-name", help="The queue of --queue.")] = DEFAULT_QUEUE
+    queue_name: Annotated[str, Option("--queue-name", help="The queue of --queue.")] = DEFAULT_QUEUE
     store: StoreOption = None
 
 
@@ -143,7 +141,7 @@ def run(**given: Any) -> None:
                 leaving.enter_context(_running_proxy(store, options.proxy_port))
             server.run([listening])
     if server.exit_code:
-        raise typer.Exit(server.exit_code)
+        raise Exit(server.exit_code)
 
 
 ServeOptions.set_signature(run)

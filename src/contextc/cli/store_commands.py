@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import Annotated
 
 import msgspec
-import typer
 from rich.cells import cell_len, set_cell_size
 
+from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import (
     JSONOption,
     YesOption,
@@ -108,9 +108,9 @@ def _line(cells: tuple[str, ...], widths: list[int]) -> str:
 
 
 def fork_conversation(
-    conversation: Annotated[str, typer.Argument(help="The conversation to fork.")],
-    name: Annotated[str, typer.Argument(help="The name of the new conversation.")],
-    at: Annotated[str | None, typer.Option("--at", help="The last message to share: its number, uid or id.")] = None,
+    conversation: Annotated[str, Argument(help="The conversation to fork.")],
+    name: Annotated[str, Argument(help="The name of the new conversation.")],
+    at: Annotated[str | None, Option("--at", help="The last message to share: its number, uid or id.")] = None,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
@@ -131,7 +131,7 @@ def fork_conversation(
 
 
 def delete_conversation(
-    conversation: Annotated[str, typer.Argument(help="The conversation to delete.")],
+    conversation: Annotated[str, Argument(help="The conversation to delete.")],
     store: StoreOption = None,
     yes: YesOption = False,
     json: JSONOption = False,
@@ -159,13 +159,15 @@ MAX_PREVIEW = 60
 
 
 def redact_messages(
-    conversation: Annotated[str, typer.Argument(help="The conversation's name.")],
+    conversation: Annotated[str, Argument(help="The conversation's name.")],
     message: Annotated[
-        str | None, typer.Argument(help="The message to redact: its number, uid or id.", show_default=False)
+        str | None, Argument(help="The message to redact: its number, uid or id.", show_default=False)
     ] = None,
     text: Annotated[
         str | None,
-        typer.Option(help="Remove this text wherever the conversation and its forks have it; - reads standard input."),
+        Option(
+            "--text", help="Remove this text wherever the conversation and its forks have it; - reads standard input."
+        ),
     ] = None,
     store: StoreOption = None,
     yes: YesOption = False,
@@ -220,7 +222,7 @@ def _redact_text(handle: Store, conversation: str, text: str, *, yes: bool, json
 
 
 def back_up(
-    file: Annotated[str, typer.Argument(help="The file to write. It must not exist yet.")],
+    file: Annotated[str, Argument(help="The file to write. It must not exist yet.")],
     store: StoreOption = None,
 ) -> None:
     """Copy a SQLite store to one file, also while it is in use. For PostgreSQL, use pg_dump."""
@@ -237,7 +239,7 @@ def back_up(
 
 
 def restore_store(
-    file: Annotated[str, typer.Argument(help="A file that `contextc backup` wrote.")],
+    file: Annotated[str, Argument(help="A file that `contextc backup` wrote.")],
     store: StoreOption = None,
     yes: YesOption = False,
 ) -> None:

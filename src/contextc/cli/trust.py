@@ -5,8 +5,7 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
+from contextc.cli.command_line import Argument, Exit, Option, confirm
 from contextc.cli.console import err, escape_markup, out
 from contextc.config import CONFIG_FILE, UntrustedFile, check_project_file, distrust_file, find_untrusted_file
 from contextc.config import trust_file as remember
@@ -15,9 +14,9 @@ from contextc.providers.registry import check_config_table
 
 
 def run(
-    folder: Annotated[Path, typer.Argument(help="The project's folder.")] = Path("."),
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Revoke the trust.")] = False,
+    folder: Annotated[Path, Argument(help="The project's folder.")] = Path("."),
+    yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
+    forget: Annotated[bool, Option("--forget", help="Revoke the trust.")] = False,
 ) -> None:
     """Trust the contextc.toml of a project: show its changes, ask, and remember the answer until the file changes."""
     path = folder.expanduser() / CONFIG_FILE
@@ -38,7 +37,7 @@ def run(
         remember(file)
         out.print("trusted, until the file changes")
     else:
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def check_settings(path: str) -> None:
@@ -60,7 +59,7 @@ def ask_for_trust(file: UntrustedFile) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidSetting(f"{file.path}: no terminal to confirm it at", fix="Read the file, then add --yes.")
     print_changes(file)
-    return typer.confirm("Use these settings from now on, until the file changes?", default=False, err=True)
+    return confirm("Use these settings from now on, until the file changes?", on_stderr=True)
 
 
 def print_changes(file: UntrustedFile) -> None:

@@ -19,9 +19,9 @@ from threading import Event
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
-import typer
 from msgspec.structs import replace
 
+from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import err, escape_markup, format_dollars, ignoring_failed_output, out, pluralize
 from contextc.cli.inputs import StoreOption, open_configured_store
 from contextc.cli.proxy import (
@@ -70,7 +70,7 @@ MAX_ANALYSED = 2_000
 
 def run(
     command: Annotated[
-        list[str] | None, typer.Argument(help="The program and its arguments, after --.", show_default=False)
+        list[str] | None, Argument(help="The program and its arguments, after --.", show_default=False)
     ] = None,
     upstream: UpstreamOption = None,
     redact: RedactOption = None,
@@ -80,12 +80,12 @@ def run(
     fit: FitOption = False,
     convert: ConvertOption = None,
     quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Print no link and no summary; start the web UI only with --open.")
+        bool, Option("--quiet", "-q", help="Print no link and no summary; start the web UI only with --open.")
     ] = False,
-    no_web: Annotated[bool, typer.Option("--no-web", help="Do not start the web UI.")] = False,
-    open: Annotated[bool, typer.Option("--open", help="Open the web UI in a browser.")] = False,
+    no_web: Annotated[bool, Option("--no-web", help="Do not start the web UI.")] = False,
+    open: Annotated[bool, Option("--open", help="Open the web UI in a browser.")] = False,
     attach: Annotated[
-        bool, typer.Option("--attach", help="Run nothing: print a line per request that a running proxy records.")
+        bool, Option("--attach", help="Run nothing: print a line per request that a running proxy records.")
     ] = False,
     store: StoreOption = None,
 ) -> None:
@@ -147,7 +147,7 @@ def run(
             print_actions(proxy.summary)
             print_most_expensive(proxy.summary, store)
         print_gaps(proxy, is_recorded)
-    raise typer.Exit(code)
+    raise Exit(code)
 
 
 def _wants_web(no_web: bool, quiet: bool, open: bool) -> bool:

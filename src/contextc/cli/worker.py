@@ -10,8 +10,7 @@ from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import Annotated, cast
 
-import typer
-
+from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.inputs import StoreOption, open_configured_store
 from contextc.errors import InvalidSetting
@@ -26,28 +25,28 @@ SHAPE = "a mapping from names to functions that get the store and return an Agen
 
 def run(
     agents: Annotated[
-        str | None, typer.Argument(metavar="MODULE:NAME", help=f"The agents: {SHAPE}, in an importable module.")
+        str | None, Argument(metavar="MODULE:NAME", help=f"The agents: {SHAPE}, in an importable module.")
     ] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", help="Turns at a time.")] = 10,
-    queue: Annotated[str, typer.Option("--queue", help="The name of the queue.")] = DEFAULT_QUEUE,
+    concurrency: Annotated[int, Option("--concurrency", help="Turns at a time.")] = 10,
+    queue: Annotated[str, Option("--queue", help="The name of the queue.")] = DEFAULT_QUEUE,
     slots: Annotated[
         list[str] | None,
-        typer.Option("--slots", help="Model calls at a time over all workers, as in anthropic=20; repeatable."),
+        Option("--slots", help="Model calls at a time over all workers, as in anthropic=20; repeatable."),
     ] = None,
     health: Annotated[
-        str | None, typer.Option("--health", help="Serve /health and /metrics here, as in 127.0.0.1:9100 or 9100.")
+        str | None, Option("--health", help="Serve /health and /metrics here, as in 127.0.0.1:9100 or 9100.")
     ] = None,
     heartbeat: Annotated[
-        float, typer.Option("--heartbeat", help="Seconds between two signs of life; three missing ones count.")
+        float, Option("--heartbeat", help="Seconds between two signs of life; three missing ones count.")
     ] = 5.0,
-    parked: Annotated[bool, typer.Option("--parked", help="Only list the turns that workers gave up on.")] = False,
+    parked: Annotated[bool, Option("--parked", help="Only list the turns that workers gave up on.")] = False,
     resume: Annotated[
-        str | None, typer.Option("--resume", metavar="NAME", help="Only submit a parked turn of a conversation again.")
+        str | None, Option("--resume", metavar="NAME", help="Only submit a parked turn of a conversation again.")
     ] = None,
     cancel: Annotated[
-        str | None, typer.Option("--cancel", metavar="NAME", help="Only give up a parked turn of a conversation.")
+        str | None, Option("--cancel", metavar="NAME", help="Only give up a parked turn of a conversation.")
     ] = None,
-    agent: Annotated[str, typer.Option("--agent", help="The agent of --resume and --cancel.")] = DEFAULT_AGENT,
+    agent: Annotated[str, Option("--agent", help="The agent of --resume and --cancel.")] = DEFAULT_AGENT,
     store: StoreOption = None,
 ) -> None:
     """Run submitted turns until SIGTERM or Ctrl-C: steps that run are finished, and their turns handed over."""

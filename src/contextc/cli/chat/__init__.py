@@ -2,9 +2,9 @@
 
 from typing import Annotated, Any
 
-import typer
 from msgspec.structs import replace
 
+from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import JSONOption
 from contextc.cli.inputs import AgentCommandOptions, StoreOption, check_positive, open_configured_store, resolve_root
 from contextc.errors import InvalidSetting
@@ -14,29 +14,27 @@ class ChatOptions(AgentCommandOptions, frozen=True, kw_only=True):
     """The arguments and options of the command."""
 
     question: Annotated[
-        str | None, typer.Argument(help="Ask this and exit; - reads it from standard input (default: interactive).")
+        str | None, Argument(help="Ask this and exit; - reads it from standard input (default: interactive).")
     ] = None
-    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The question, as an option.")] = None
+    prompt: Annotated[str | None, Option("--prompt", "-p", help="The question, as an option.")] = None
     model: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--model", "-m", help="Provider and model, as in anthropic:claude-opus-5-5 (default: configured, or local)."
         ),
     ] = None
     conversation: Annotated[
-        str | None, typer.Option("--conversation", "-c", help="The conversation to continue, or the name of a new one.")
+        str | None, Option("--conversation", "-c", help="The conversation to continue, or the name of a new one.")
     ] = None
-    resume_last: Annotated[bool, typer.Option("--continue", help="Continue the last conversation.")] = False
-    yes: Annotated[bool, typer.Option("--yes", help="Approve all tool calls. Commands run without confirmation.")] = (
-        False
-    )
-    url: Annotated[str | None, typer.Option("--url", help="The address of your own endpoint for --model.")] = None
+    resume_last: Annotated[bool, Option("--continue", help="Continue the last conversation.")] = False
+    yes: Annotated[bool, Option("--yes", help="Approve all tool calls. Commands run without confirmation.")] = False
+    url: Annotated[str | None, Option("--url", help="The address of your own endpoint for --model.")] = None
     window: Annotated[
-        int | None, typer.Option("--window", help="The context window of that model in tokens, if it is not known.")
+        int | None, Option("--window", help="The context window of that model in tokens, if it is not known.")
     ] = None
-    key: Annotated[
-        str | None, typer.Option("--key", help="The environment variable that holds the key for that model.")
-    ] = None
+    key: Annotated[str | None, Option("--key", help="The environment variable that holds the key for that model.")] = (
+        None
+    )
     store: StoreOption = None
     json: JSONOption = False
 
@@ -58,7 +56,7 @@ def run(**given: Any) -> None:
     question = options.question if options.prompt is None else options.prompt
     with open_configured_store(options.store, create=True) as handle:
         code = run_chat(handle, replace(options, question=question, root=resolve_root(options.root)))
-    raise typer.Exit(code)
+    raise Exit(code)
 
 
 ChatOptions.set_signature(run)
