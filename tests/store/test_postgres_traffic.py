@@ -4,6 +4,7 @@ import re
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
@@ -18,6 +19,7 @@ from tests.executor.scripted_provider import SONNET, Scripted, add, call, run_tu
 from tests.store.counted_postgres import Traffic, counter_of, open_counted
 
 ENDLESS = 86_400.0
+Value = TypeVar("Value")
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +74,36 @@ def test_a_turn_behind_a_pooler_takes_as_few_round_trips_for_its_writes(pooled_a
         warm_up(store)
         short = traffic_of_turn(store, "new", 2)
     assert short[:3] == (93, 14, 34)
+
+
+def test_each_part_of_a_step_takes_one_round_trip_beside_its_commit(postgres_address: str) -> None:
+    """Guarantee 9.2: what a handle remembers makes a step cheaper. What is locked is read in the same round trip."""
+    with open_counted(postgres_address) as store:
+        compiler = cc.MessageCompiler(store, cc.provider(SONNET))
+        counter, found = counter_of(store), dict[str, tuple[int, ...]]()
+
+        def count(part: str, work: Callable[[], Value]) -> Value:
+            counter.reset_traffic()
+            result = work()
+            found[part] = counter.traffic()[:3]
+            return result
+
+        store.append("demo", cc.user("hello"))
+        for number in range(3):
+            compiled = count("compile", lambda: compiler.compile("demo"))
+            count("begin", lambda compiled=compiled: compiler.begin(compiled))
+            count("commit", lambda compiled=compiled: compiler.commit(compiled, cc.assistant("Yes.")))
+            count("append", lambda number=number: store.append("demo", cc.user(f"And {number}?")))
+            assert store.load("demo")[-1].text == f"And {number}?"
+    statements = {part: each[0] for part, each in found.items()}
+    assert {part: each[1:] for part, each in found.items()} == {
+        "compile": (1, 1),
+        "begin": (1, 2),
+        "commit": (1, 2),
+        "append": (1, 2),
+    }
+    assert statements["compile"] == 1
+    assert sum(statements.values()) <= 17  # one more in a new second
 
 
 def test_reads_of_one_statement_need_no_transaction(postgres_address: str) -> None:

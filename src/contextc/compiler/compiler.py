@@ -1213,20 +1213,7 @@ class MessageCompiler:
                 save_calibration(tx, self.provider.model_id + kind, calibration, is_stored=stored_before)
             if in_transaction is not None:
                 in_transaction(tx, stored)
-            end = (
-                Tip(
-                    at.conversation,
-                    at.tree,
-                    at.branch,
-                    at.revision,
-                    stored[-1].seq,
-                    bytes.fromhex(stored[-1].id),
-                    stored[-1].time // 1000,
-                )
-                if entries
-                else at
-            )
-            return stored, written, end
+            return stored, written, at.followed_by(stored[-1]) if entries else at
 
         stored, written, end = self.store.write(work, repeatable=True)
         shown = written if isinstance(written, CachedChannelRows) else build_cache_entry(compiled, written, stored, end)

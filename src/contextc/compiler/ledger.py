@@ -517,7 +517,7 @@ def find_channel(tx: Transaction, channel: Channel, *, lock: bool = False) -> Ch
 
 
 def prefetch_locked_channel(tx: Transaction, channel: Channel) -> None:
-    """Announce `find_channel(…, lock=True)`, which follows the check of a lease."""
+    """Announce `find_channel(…, lock=True)`, which follows the lock of the conversation."""
     if tx.locked is not None:
         tx.prefetch(FIND_CHANNEL + tx.dialect.row_lock, *channel)
 

@@ -1781,6 +1781,7 @@ def check_lease_and_prefetch_channel(tx: Transaction, lease: Lease, channel: Cha
 
 def locate_reply(tx: Transaction, compiled: Compiled) -> CommitPosition:
     """Return the position for the reply. Raises `StaleCompile` if what was sent is no longer on the current branch."""
+    ledger.prefetch_locked_channel(tx, compiled.channel)
     at = find_tip(tx, compiled.channel.conversation, True)
     if at is None:
         raise StaleCompile(compiled.channel.conversation, compiled.channel, "the conversation was deleted")

@@ -220,6 +220,11 @@ class BranchTip(Struct, frozen=True, gc=False):
     last_active: int = 0
     """The second of the last message as stored in the conversation's row; 0 if unknown."""
 
+    def followed_by(self, message: Message) -> "BranchTip":
+        """Return the end after a message that was stored there."""
+        end, second = bytes.fromhex(message.id), message.time // 1000
+        return BranchTip(self.conversation, self.tree, self.branch, self.revision, message.seq, end, second)
+
 
 class MessageLocation(Struct, frozen=True, gc=False):
     """The location of a message: its branch, seq and id. Seq 0 is the root."""
@@ -708,11 +713,12 @@ def append_messages(
     conversation: str,
     entries: Sequence[PendingMessage],
     *,
+    at: BranchTip | None = None,
     key: str | None = None,
     parent: Reference | None = None,
 ) -> list[Message]:
-    """Append messages to a conversation, which is created if it does not exist."""
-    at = find_tip(tx, conversation, True) or insert_conversation(tx, conversation)
+    """Append messages to a conversation, which is created if it does not exist. `at` is its end, if that is locked."""
+    at = at or find_tip(tx, conversation, True) or insert_conversation(tx, conversation)
     if tx.is_retry and (stored := find_stored(tx, entries)):
         return stored
     if key is not None and (known := find_by_key(tx, conversation, key, entries[0])):

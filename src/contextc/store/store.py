@@ -610,9 +610,12 @@ class Store:
         def work(tx: Transaction) -> list[Message]:
             if lease is not None:
                 leases.check_lease(tx, lease, conversation)
-            stored = message_log.append_messages(tx, conversation, entries, key=key, parent=parent)
-            if plain:
+            at = message_log.find_tip(tx, conversation, True)
+            stored = message_log.append_messages(tx, conversation, entries, at=at, key=key, parent=parent)
+            if plain and (at is None or tx.is_retry):  # in a retry, others may have appended meanwhile
                 ends.append(message_log.load_tip(tx, conversation))
+            elif plain and at is not None:
+                ends.append(at.followed_by(stored[-1]))
             return stored
 
         plain, ends = key is None and parent is None and lease is None, list[BranchTip]()
