@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import contextc
-from contextc._credential_mask import get_logger, mask_secrets
+from contextc._credential_mask import CREDENTIAL_PATTERNS, compile_pattern, get_logger, mask_secrets
+from tests.hostile_runs import Sampler
 
 SOURCES = Path(contextc.__file__).parent
 GITHUB = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
@@ -18,6 +19,7 @@ GITHUB = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
         (f"use {GITHUB} now", "use [key] now"),
         ("id AKIAIOSFODNN7EXAMPLE.", "id [key]."),
         ("password=hunter2secret, user=joe", "password=[key], user=joe"),
+        ("PA\u017fSWORD=hunter2secret", "PA\u017fSWORD=[key]"),
         ('{"client_secret": "hunter2secret"}', '{"client_secret": "[key]"}'),
         ("jwt eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abcdefghijk!", "jwt [key]!"),
         ("sk-ant-api03-abcdef123456 and postgresql://joe:pw-s3cret@db/x", "[key] and postgresql://[key]@db/x"),
@@ -27,6 +29,18 @@ GITHUB = "ghp_abcdefghijklmnopqrstuvwxyz0123456789"
 def test_what_looks_like_a_credential_is_masked(text: str, masked: str) -> None:
     """Guarantee 13.3: one list of patterns, for redaction and for the mask."""
     assert mask_secrets(text) == masked
+
+
+@pytest.mark.parametrize("name", CREDENTIAL_PATTERNS)
+def test_whatever_a_pattern_finds_is_masked(name: str) -> None:
+    """Guarantee 13.3: texts without any sign of a credential are not searched, and no other ones."""
+    patterns = [compile_pattern(name, each) for each in CREDENTIAL_PATTERNS[name] if isinstance(each, str)]
+    for each in patterns:
+        sampler = Sampler(each.pattern.pattern, each.pattern.flags, 1)
+        samples = [f" {sampler.sample(sampler.tree)}\n" for _ in range(200)]
+        found = [text for text in samples if list(each.spans(text))]
+        assert found, each
+        assert [text for text in found if mask_secrets(text) == text] == []
 
 
 class Unprintable:

@@ -7,7 +7,9 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler import kept_history
 from contextc.compiler.draft import CompilerOptionArguments
+from contextc.messages import Tag, with_tags
 from tests.compiler.sized_conversations import LOOK, append_and_commit, compiler_for, filler_text, texts
 
 RULE = "Never touch the live database, and answer in Dutch."
@@ -338,3 +340,24 @@ def test_what_is_redacted_cleared_or_on_another_branch_is_kept_nowhere(change: s
             lambda tx: [bytes(row[0]) + bytes(row[1]) for row in tx.rows("SELECT items, wire FROM main.shown")]
         )
         assert not [row for row in rows if b"Zora-19" in row]
+
+
+def test_as_many_words_of_people_are_kept_as_fit_without_a_count_for_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines are counted one by one, and their text as a whole only near the limit: few times, however many leave."""
+    built: list[str] = []
+
+    def counted(tag: Tag, text: str) -> str:
+        built.append(text)
+        return with_tags(tag, text)
+
+    monkeypatch.setattr(kept_history, "with_tags", counted)
+    compiler = compiler_for(window=40_000)
+    notes = [each for number in range(900) for each in (cc.user(f"Note {number}, blue."), cc.assistant("Ok."))]
+    compiler.store.extend("c", notes)
+    compiler.store.extend("c", [cc.user("Look."), cc.assistant(filler_text(9_000))] * 6)
+    compiler.store.append("c", cc.user("And now?"))
+    kept = block(compiler.compile("c"), "earlier-messages")
+    assert kept.count("Note ") > 100
+    words = [text for text in built if text.startswith(kept_history.WORDS_LEAD) and "Note" in text]
+    assert 1 < len(words) < 6
+    assert words[-1] in kept

@@ -12,7 +12,7 @@ form, even if a second person has joined since.
     tester        calls deploy             (hidden: another agent's tools)
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import cast
 
 from msgspec.structs import replace
@@ -124,9 +124,10 @@ def _view_of_log(draft: Draft) -> Draft:
     return view.result(produced.keys())
 
 
-def is_visible(draft: Draft, message: Message) -> bool:
-    """Return True if the agent sees a message."""
-    return _View(draft).viewer.find_hidden(message) is None
+def select_visible(draft: Draft, messages: Mapping[int, Message]) -> dict[int, Message]:
+    """Return the messages that the agent sees."""
+    find_hidden = _View(draft).viewer.find_hidden
+    return {where: message for where, message in messages.items() if find_hidden(message) is None}
 
 
 def view_inserted_messages(

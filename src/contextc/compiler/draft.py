@@ -801,7 +801,8 @@ def _epoch(draft: Draft, formatter: Formatter, settings: JSONObject, fetch: Fetc
     wanted = [item for part in plan if not isinstance(part, StoredRow) for item in part]
     known = {where: message for where, message in draft.log} | dict(draft.revealed)
     missing = [item.place for item in wanted if item.place and item.kind == "message" and item.place not in known]
-    fetched = fetch(missing, list(known.values()))
+    files = [known[item.place] for item in wanted if (item.media or item.texts) and item.place in known]
+    fetched = fetch(missing, files) if missing or files else FetchedMessages({}, {})
     known |= fetched.messages
     rows = _RowEncoder(formatter, settings, set(), "", list, draft=draft)
     new: list[NewRow] = []

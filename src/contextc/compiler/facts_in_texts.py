@@ -19,8 +19,9 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate, chain
+from itertools import accumulate, chain, repeat
 from math import log2
+from operator import attrgetter
 from threading import Lock
 from typing import NamedTuple, cast
 
@@ -81,7 +82,7 @@ MAX_LENGTH, MAX_ERROR, MIN_LABEL, MAX_LABEL, MAX_LABELS, MAX_UNIT = 200, 80, 4, 
 MIN_SECRET = 8
 CACHED_WORDS = 1 << 15
 """Number of words whose examination is kept: the same ones occur in many messages."""
-CACHED_FACTS, MIN_CACHED = 1 << 17, 200
+CACHED_FACTS, MIN_CACHED = 1 << 17, 24
 """Number of facts that are kept of examined texts, and the length of the shortest of these texts."""
 MAX_MENTIONS, MAX_ALIKE = 48, 4
 """Number of facts of one text that are ranked, and of those that look alike among them."""
@@ -113,6 +114,9 @@ class Mention(NamedTuple):
     cost: float
 
 
+_cost_of = attrgetter("cost")
+
+
 class _Word(NamedTuple):
     """A fact in a word, with the letters right before and after it in a language without spaces."""
 
@@ -134,7 +138,7 @@ def list_facts(texts: Iterable[str]) -> dict[str, int]:
     tokens: dict[str, int] = {}
     for number, text in enumerate(given):
         if text:
-            tokens.update(dict.fromkeys((text if text.isascii() else _NO_SPACES.sub(" ", text)).split(), number))
+            tokens.update(zip((text if text.isascii() else _NO_SPACES.sub(" ", text)).split(), repeat(number)))
     whole, ends = "\n".join(given), [*accumulate([len(text) + 1 for text in given])]
     facts = {figure: bisect(ends, at) for at, figure, _ in _iter_spaced_figures(whole)}
     for token, number in tokens.items():
@@ -188,11 +192,12 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
     found = [(place, message.role, find_mentions(message)) for place, message in messages]
     spread = Counter(chain.from_iterable([{each.shape for each in mentions} for _, _, mentions in found]))
     common = max(MIN_COMMON, len(found) * COMMON)
+    usual = {shape: 2 * log2(max(1.0, count / common)) for shape, count in spread.items()}
     facts: dict[str, Fact] = {}
     roles: dict[str, str] = {}
     for index, (place, role, mentions) in enumerate(found):
         age = 1 - index / len(found)
-        costs = [2 * log2(max(1.0, spread[each.shape] / common)) + each.cost for each in mentions]
+        costs = [usual[shape] + cost for _, _, shape, cost in mentions]
         chosen, alike = list[str](), Counter[str]()
         for at in sorted(range(len(mentions)), key=costs.__getitem__):
             text, shown, shape, _ = mentions[at]
@@ -207,7 +212,7 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
             facts[text], roles[text] = Fact(text, shown, place, cost), role
             if len(chosen) == most:
                 break
-    return sorted(reversed(facts.values()), key=lambda fact: fact.cost)
+    return sorted(reversed(facts.values()), key=_cost_of)
 
 
 def find_mentions(message: Message) -> list[Mention]:
@@ -290,7 +295,9 @@ _mentions_of_texts = _MentionCache()
 
 
 def _find_mentions(text: str) -> tuple[Mention, ...]:
-    words, secrets = _WORD.findall(text), {word for _, word in _iter_secrets(text, _lower(text), _SECRETS)}
+    words, small = _WORD.findall(text), _lower(text)
+    names = [name for name in _SECRETS if name in small]
+    secrets = {word for _, word in _iter_secrets(text, small, names)} if names else frozenset[str]()
     first = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
     found = [
         Mention(error, error, _shape(error.partition(": ")[0]), COST_OF_ERROR + _cost_of_length(error))
@@ -303,8 +310,8 @@ def _find_mentions(text: str) -> tuple[Mention, ...]:
     ]
     dates = dict.fromkeys([figure for _, figure, is_date in _iter_spaced_figures(text) if is_date])
     found += [Mention(date, date, "date", 0.0) for date in dates]
-    places = sorted([(at, word) for word, at in first.items() if _split(word) and word not in secrets])
-    found += [_mention(each, words, at, secrets) for at, word in places for each in _split(word)]
+    places = sorted([(at, facts) for word, at in first.items() if (facts := _split(word)) and word not in secrets])
+    found += [_mention(each, words, at, secrets) for at, facts in places for each in facts]
     return tuple(_choose_mentions(found, text))
 
 
@@ -332,10 +339,11 @@ def _choose_mentions(mentions: list[Mention], text: str) -> list[Mention]:
     """Return the best mentions. What goes on in groups of digits, such as a number of an account, is shown whole."""
     alike = Counter[str]()
     chosen: list[Mention] = []
-    for each in sorted(mentions, key=lambda each: each.cost):
+    for each in sorted(mentions, key=_cost_of):
         alike[each.shape] += 1
         if alike[each.shape] <= MAX_ALIKE:
-            more = _MORE_DIGITS.match(text, end) if (end := text.find(each.shown) + len(each.shown)) else None
+            end = text.find(each.shown) + len(each.shown)
+            more = _MORE_DIGITS.match(text, end) if end and text[end + 1 : end + 2].isdecimal() else None
             chosen.append(each._replace(shown=each.shown + more[0].rstrip(_AROUND)) if more else each)
             if len(chosen) == MAX_MENTIONS:
                 break

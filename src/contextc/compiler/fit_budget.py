@@ -27,7 +27,7 @@ from operator import itemgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.compiler.agent_view import is_visible
+from contextc.compiler.agent_view import select_visible
 from contextc.compiler.draft import Draft, LeftOutMessage, render_item
 from contextc.compiler.facts_in_texts import list_texts
 from contextc.compiler.kept_history import KeptHistory
@@ -374,7 +374,7 @@ class _Trimmer:
         unread = max(self.draft.unread_until, summary.place & SEQ_MASK if summary is not None else 0)
         if unread and not self.earlier and self.history.words_room + self.history.index_room:
             earlier = self.draft.load_earlier(unread, self.history.words_room)
-            self.messages |= {where: message for where, message in earlier.items() if is_visible(self.draft, message)}
+            self.messages |= select_visible(self.draft, earlier)
             left |= earlier.keys()
         texts = [summary.text] if summary is not None else []
         for item in whole if self.history.index_room else ():
@@ -538,6 +538,8 @@ class _Trimmer:
         Where the model wrote what it does, its text is the record of steps without text. Otherwise these are cut away,
         and a summary should cover them.
         """
+        if self.total <= self.target:
+            return
         replies = [self.messages.get(slot.item.place) for slot in self.slots[:end] if slot.item.role == "assistant"]
         narrated = 4 * sum([reply is not None and bool(reply.text.strip()) for reply in replies]) >= len(replies)
         starts = [*(index for index, slot in enumerate(self.slots) if slot.item.role != "tool"), len(self.slots)]

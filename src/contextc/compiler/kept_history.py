@@ -43,6 +43,8 @@ MIN_INDEX = 40
 MAX_MISSES = 20
 """Number of entries that may be too long for the rest of the index, before it ends."""
 SENTENCE_LENGTH = 200
+TOKENS_AROUND_LINE = 2
+"""Tokens that a line may take beside those of its text: for its line break, and for signs that it joins."""
 _AROUND_WORDS = ".,:;!?()[]{}<>\"'`*"
 _SENTENCE = re.compile("[^.!?\u3002\uff01\uff1f\n]++[.!?\u3002\uff01\uff1f\n]*+")
 
@@ -89,11 +91,15 @@ class KeptHistory:
         for index, where in enumerate(places):
             if over <= 0:
                 break
+            if len(lines[index]) <= 2 * SENTENCE_LENGTH:
+                continue
             lines[index] = self._said_line(where, shortened=True)
-            over += count(lines[index]) - sizes[index]
-            sizes[index] = count(lines[index])
+            size = count(lines[index])
+            over += size - sizes[index]
+            sizes[index] = size
         gone: set[int] = set()
         going = iter(self._least_telling_first(places, sizes) if over > 0 else range(len(places)))
+        around = 0
         while len(gone) < len(places):
             if over <= 0:
                 kept = [index for index in range(len(places)) if index not in gone]
@@ -101,9 +107,9 @@ class KeptHistory:
                 item = self._item("words", text, [places[index] for index in kept])
                 if item.tokens <= room:
                     return [item]
-                over = 1  # together, lines may take a few tokens more than one by one
+                over, around = item.tokens - room, TOKENS_AROUND_LINE  # fewer lines than this takes would not do
             index = next(going)
-            over -= sizes[index]
+            over -= sizes[index] + around
             gone.add(index)
         return []
 
@@ -113,8 +119,8 @@ class KeptHistory:
         What many messages have, such as "go on", says little about each of them; rules and names are rare.
         """
         terms = [list_terms(self.messages[where].text) for where in places]
-        spread = Counter(chain.from_iterable(terms))
-        told = [sum([log2(len(places) / spread[term]) for term in each]) for each in terms]
+        worth = {term: log2(len(places) / count) for term, count in Counter(chain.from_iterable(terms)).items()}
+        told = [sum([worth[term] for term in each]) for each in terms]
         return sorted(range(len(places)), key=lambda index: (round(told[index] / (sizes[index] + 1), 1), index))
 
     def _said_line(self, place: int, *, shortened: bool = False) -> str:
