@@ -1,5 +1,6 @@
 """Recording by another process: exactly once, and without credentials (Guarantees 16.5, 16.12 and 16.13)."""
 
+import asyncio
 import gzip
 import json
 import os
@@ -335,3 +336,23 @@ def test_an_exchange_that_stops_the_recorder_is_left_out(tmp_path: Path) -> None
 def test_a_store_in_memory_is_refused() -> None:
     with pytest.raises(cc.errors.InvalidSetting, match="other processes"):
         ProxyServer("memory:", {})
+
+
+def test_requests_are_accepted_before_the_recorder_starts(tmp_path: Path) -> None:
+    """What uses the proxy does not wait for another process. What it sends meanwhile is in the spool."""
+    proxy = ProxyServer(f"sqlite:///{tmp_path}/store.db", {}, folder=tmp_path / "spool")
+    seen: list[object] = []
+
+    async def serve() -> None:
+        stop = asyncio.Event()
+
+        def ready() -> None:
+            seen.append(proxy.recorder.pid)
+            stop.set()
+
+        with listen("127.0.0.1", 0) as listening:
+            await proxy.run(listening, stop, ready)
+
+    asyncio.run(serve())
+    assert proxy.close()
+    assert seen == [None]

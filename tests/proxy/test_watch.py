@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 import contextc as cc
 from contextc.cli import watch
+from contextc.cli.server_access import WebUIProcess
 from contextc.proxy.proxy_status import TrafficSummary
 from contextc.proxy.recorder_process import RecordedExchange
 from contextc.store.ledger_schema import channel_id
@@ -272,6 +273,39 @@ def test_attach_prints_a_line_per_recorded_request(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=SECONDS) == ("", "")
     assert process.returncode == 0
+
+
+def test_a_page_that_is_opened_while_the_web_ui_starts_waits_for_it(tmp_path: Path) -> None:
+    """The link is printed at once, so that the program need not wait."""
+    address = f"sqlite:///{tmp_path}/s.db"
+    cc.open_store(address).close()
+    with WebUIProcess(address) as web:
+        headers = {"Authorization": f"Bearer {web.token}"}
+        assert httpx.get(f"{web.address}api/info", headers=headers, timeout=SECONDS).status_code == 200
+        assert not web.has_failed
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(web.address)
+
+
+def test_a_web_ui_that_does_not_start_is_reported_at_the_end(tmp_path: Path) -> None:
+    """The program runs nevertheless. A page of the link is refused, and does not wait for ever."""
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "uvicorn.py").write_text("raise ImportError")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "contextc", "watch", "--", sys.executable, "-c", f"import sys\n{WAIT}\nprint('ran')"],
+        cwd=tmp_path, env=environment(tmp_path, PYTHONPATH=os.pathsep.join([str(broken), *sys.path])),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert process.stderr.readline() == "contextc shows the requests at\n"
+    found = LINK.fullmatch(read_link(process.stderr.readline()))
+    assert found is not None
+    with pytest.raises(httpx.TransportError):
+        httpx.get(found[1], timeout=SECONDS)
+    output, errors = process.communicate("\n", timeout=SECONDS)
+    assert (process.returncode, output) == (0, "ran\n")
+    assert "the web UI did not start" in errors
 
 
 def test_attach_runs_no_program(tmp_path: Path) -> None:

@@ -8,19 +8,19 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import webbrowser
 from contextlib import ExitStack, suppress
 from html import escape
 from importlib.util import find_spec
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from types import TracebackType
 from typing import TextIO
 from urllib.parse import quote
 
 import msgspec
 
+from contextc._json import JSONObject
 from contextc.errors import InvalidSetting
 
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost", "[::1]")
@@ -125,15 +125,13 @@ def open_browser(address: str) -> None:
         with suppress(Exception):
             webbrowser.open(address)
 
-    threading.Thread(target=work, name="browser", daemon=True).start()
+    Thread(target=work, name="browser", daemon=True).start()
 
 
 # ── the web UI in the background ──────────────────────────────────────────────────────────────────────────────────────
 # The web UI in the background of another command: a process that ends with the command.
 
 
-START_SECONDS = 30.0
-"""On a busy machine it takes several seconds. If the process ends, the wait ends, too."""
 STOP_SECONDS = 20.0
 WEB_PACKAGES = ("starlette", "uvicorn")
 INSTALL_WEB = "pip install 'contextc[web]', or '.[web]' in a clone"
@@ -144,32 +142,46 @@ def is_web_installed() -> bool:
 
 
 class WebUIProcess:
-    """A web UI on loopback with a token of its own. It starts at once; `wait_for_address` waits until it is ready."""
+    """A web UI on loopback with a token of its own.
+
+    Its process starts beside the program and inherits a socket that listens, so `address` can be opened at once.
+    """
 
     def __init__(self, store: str) -> None:
         self.token = secrets.token_urlsafe(32)  # other users of this machine can reach the port
+        self._listening = socket.create_server((LOOPBACK_HOSTS[0], 0))
+        self.address = f"http://{LOOPBACK_HOSTS[0]}:{self._listening.getsockname()[1]}/"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "contextc.web.background_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # signals of the terminal are for the program that runs in it
+            pass_fds=() if sys.platform == "win32" else (self._listening.fileno(),),
         )
-        settings = {"store": store, "token": self.token, "root": os.getcwd()}
+        settings: JSONObject = {"store": store, "token": self.token, "root": os.getcwd()}
+        if sys.platform == "win32":
+            settings["shared"] = self._listening.share(self._process.pid)
+        else:
+            settings["number"] = self._listening.fileno()
+            self._listening.close()
         assert self._process.stdin is not None
         with suppress(OSError):  # it has ended already
             self._process.stdin.write(msgspec.json.encode(settings) + b"\n")
             self._process.stdin.flush()
+        self._is_ready = Event()
+        Thread(target=self._wait_until_ready, daemon=True).start()
 
-    def wait_for_address(self) -> str:
-        """Return the address of the web UI, without its token; "" if it does not start."""
-        output = self._process.stdout
-        assert output is not None
-        lines: list[bytes] = []
-        reading = Thread(target=lambda: lines.append(output.readline()), daemon=True)
-        reading.start()
-        reading.join(START_SECONDS)
-        return f"http://127.0.0.1:{msgspec.json.decode(lines[0])['port']}/" if lines and lines[0] else ""
+    def _wait_until_ready(self) -> None:
+        assert self._process.stdout is not None
+        with self._process.stdout as output:
+            if output.read(1):
+                self._is_ready.set()
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the process ended before it accepted requests."""
+        return not self._is_ready.is_set() and self._process.poll() is not None
 
     def __enter__(self) -> "WebUIProcess":
         return self
@@ -177,8 +189,11 @@ class WebUIProcess:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End the process. Its event streams end first."""
+        """End the process. Its event streams end first, if there can be any."""
         assert self._process.stdin is not None
+        self._listening.close()
+        if not self._is_ready.is_set():
+            self._process.kill()
         with suppress(OSError):
             self._process.stdin.close()
         try:

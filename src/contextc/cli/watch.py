@@ -129,19 +129,23 @@ def run(
         acting=ActingOptions(lints=lint, fixes=fix, fits=fit, converts_to=provider(convert) if convert else None),
     )
     with ExitStack() as leaving:
-        web = leaving.enter_context(WebUIProcess(address)) if _wants_web(no_web, quiet, open) else None
+        wants_web = _wants_web(no_web, quiet, open)
         with listen("127.0.0.1", 0) as listening, proxy.running(listening) as url:
             addresses = ProxyAddresses.make(url, token)
             setup = set_up_client(
                 command, os.environ, addresses, upstreams, already_set, is_converted=convert is not None
             )
+            web = leaving.enter_context(WebUIProcess(address)) if wants_web else None
             if web is not None:
                 with ignoring_failed_output():
                     _announce(web, quiet, open, leaving)
             code = run_program(setup.command, setup.environment)
             wait_for_background(proxy, token)
         is_recorded = proxy.close()
+        has_failed = web is not None and web.has_failed
     with ignoring_failed_output():
+        if has_failed:
+            err.print("[yellow]warning:[/] the web UI did not start. Start it with contextc serve.", soft_wrap=True)
         if not quiet:
             print_summary(proxy.summary, store, setup.unrecorded)
             print_actions(proxy.summary)
@@ -163,11 +167,7 @@ def _wants_web(no_web: bool, quiet: bool, open: bool) -> bool:
 
 def _announce(web: WebUIProcess, quiet: bool, open: bool, leaving: ExitStack) -> None:
     """Print the link to the web UI, or open it. It shows the program's conversation as soon as there is one."""
-    address = web.wait_for_address()
-    if not address:
-        err.print("[yellow]warning:[/] the web UI did not start. Start it with contextc serve.", soft_wrap=True)
-        return
-    link = f"{with_token(address, web.token)}#/live/{time.time_ns() // 1_000_000}"
+    link = f"{with_token(web.address, web.token)}#/live/{time.time_ns() // 1_000_000}"
     if not quiet:
         shown = printed_link(link, sys.stderr, leaving)
         err.print(f"contextc shows the requests at\n{escape_markup(shown)}", soft_wrap=True)

@@ -241,10 +241,10 @@ class ProxyServer:
         """Serve until `stop` is set, then end all exchanges. `ready` is called when requests are accepted."""
         host, port = listening.getsockname()[:2]
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-        self.recorder.start()
         await self.relay.start(listening)
-        self._status.start()
         ready()
+        self.recorder.start()  # its process starts beside what uses the proxy
+        self._status.start()
         await stop.wait()
         await self.relay.stop()
 

@@ -1,10 +1,12 @@
 """The web UI in a process of its own, beside a command that does something else. It ends with that command.
 
-The first line on its standard input is its configuration. It listens on loopback, and writes its port to standard
-output when it accepts requests. It ends when its standard input does.
+The first line on its standard input is its configuration. It inherits a socket that listens on loopback, so that
+clients can connect while it starts. It writes a line when it accepts requests, and ends when its standard input does.
 """
 
 import asyncio
+import os
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -16,38 +18,42 @@ from msgspec import Struct
 from contextc.store import open_store
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.server import Server, create_server, listen
+from contextc.web.server import Server, create_server
 
 PASS_SECONDS = 0.3
 """Streams pass the last changes on in this time. The server ends them when it stops."""
 
 
 class BackgroundSettings(Struct, frozen=True, kw_only=True):
-    """The address of the store, the token that clients must send, and the working directory of tools."""
+    """The address of the store, the token that clients must send, and the working directory of tools.
+
+    The socket is the number of an inherited one, or on Windows the bytes that share it.
+    """
 
     store: str
     token: str
     root: str
-
-
-class BackgroundReady(Struct, frozen=True, kw_only=True):
-    """The line that reports a running server."""
-
-    port: int
+    number: int = -1
+    shared: bytes = b""
 
 
 def main() -> None:
     settings = msgspec.json.decode(sys.stdin.buffer.readline(), type=BackgroundSettings)
     options = ServerOptions(root=Path(settings.root), token=settings.token)
-    with listen("127.0.0.1", 0) as listening, open_store(settings.store) as store:
+    with _listening(settings) as listening, open_store(settings.store) as store:
 
         def announce() -> None:
             Thread(target=_stop_with_input, args=(server, asyncio.get_running_loop()), daemon=True).start()
-            sys.stdout.buffer.write(msgspec.json.encode(BackgroundReady(port=listening.getsockname()[1])) + b"\n")
-            sys.stdout.buffer.flush()
+            os.write(sys.stdout.fileno(), b"\n")
 
         server = create_server(create_application(store, options), announce)
         server.run([listening])
+
+
+def _listening(settings: BackgroundSettings) -> socket.socket:
+    if sys.platform == "win32":
+        return socket.fromshare(settings.shared)
+    return socket.socket(fileno=settings.number)
 
 
 def _stop_with_input(server: Server, loop: asyncio.AbstractEventLoop) -> None:
