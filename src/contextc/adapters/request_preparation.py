@@ -45,6 +45,7 @@ from contextc.errors import InvalidSetting, StaleCompile, StoreCorrupt, UnknownM
 from contextc.formats import formatter
 from contextc.messages import Message, Usage, user
 from contextc.providers import Provider, provider, provider_names
+from contextc.providers.registry import beta_headers
 from contextc.store import Store, message_log
 from contextc.store.branches import list_other_branches, place_entries
 from contextc.store.message_log import DEFAULT_AGENT, BranchTip, find_tip, load_context_start, load_tip_of_branch
@@ -74,8 +75,6 @@ the provider's cache, so agents of frameworks are cut further and less often."""
 MAX_IDLE_PREPARERS = 64
 """The number of conversations that a pool keeps in memory between two requests."""
 NO_REPLY = "no reply was reported"
-BETA_HEADERS = ("anthropic-beta", "openai-beta")
-"""Headers with lists of flags."""
 QUESTION = user("?")
 
 
@@ -434,7 +433,7 @@ def merge_headers(given: Mapping[str, str] | None, added: Mapping[str, str]) -> 
     names = {name.lower(): name for name in found}
     for name, value in added.items():
         own = names.get(name.lower(), name)
-        if own in found and name.lower() in BETA_HEADERS:
+        if own in found and name.lower() in beta_headers():
             flags = [flag.strip() for flag in f"{found[own]},{value}".split(",")]
             value = ",".join(dict.fromkeys(filter(None, flags)))
         elif own in found:

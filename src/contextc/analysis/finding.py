@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from msgspec import Struct
 
 from contextc.analysis.request_elements import RequestView
+from contextc.compiler.manifest import shorten as shorten_line
 
 if TYPE_CHECKING:
     from contextc.analysis.conversation_loader import StoredConversation
@@ -118,9 +119,8 @@ def sort_by_cost(found: Iterable[Finding]) -> list[Finding]:
 
 
 def shorten(text: str, width: int = EVIDENCE_WIDTH) -> str:
-    """Return a text on one line, cut to a width."""
-    line = " ".join(text.split())
-    return line if len(line) <= width else line[: width - 1] + "…"
+    """Return a text of a finding on one line, cut to a width."""
+    return shorten_line(text, width)
 
 
 # ── codes, and the functions that find them ───────────────────────────────────────────────────────────────────────────

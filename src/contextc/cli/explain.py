@@ -15,12 +15,12 @@ from contextc.compiler import Cost
 from contextc.compiler.draft import Budget
 from contextc.compiler.ledger import KnownSession, SessionManager
 from contextc.compiler.manifest import (
-    TEXT_WIDTH,
     Manifest,
     ManifestLine,
     RequestRecord,
     describe_mode,
     describe_observed,
+    shorten,
 )
 from contextc.compiler.past_requests import compute_usage_bill, explain, load_channel_formatter, load_records, rebuild
 from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting
@@ -139,13 +139,8 @@ def _figure(tokens: int) -> str:
 def _describe(line: ManifestLine) -> str:
     """Return the beginning of a line's text. In messages of users, the context of their client is left out."""
     if line.kind != "message":
-        return f"{line.kind}: {_short(line.text)}"
-    return _short((remove_client_context(line.text) if line.role == "user" else "") or line.text)
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= TEXT_WIDTH else line[: TEXT_WIDTH - 1] + "…"
+        return f"{line.kind}: {shorten(line.text)}"
+    return shorten((remove_client_context(line.text) if line.role == "user" else "") or line.text)
 
 
 def _show_budget(budget: Budget) -> None:

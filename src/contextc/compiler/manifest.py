@@ -353,10 +353,10 @@ def describe_mode(facts: ObservedFacts) -> str:
     return f"observed{status}{' (inexact)' if facts.inexact else ''}"
 
 
-def shorten(text: str) -> str:
-    """Return a text as the beginning of one line."""
+def shorten(text: str, width: int = TEXT_WIDTH) -> str:
+    """Return a text on one line, cut to a width."""
     line = " ".join(text.split())
-    return line if len(line) <= TEXT_WIDTH else line[: TEXT_WIDTH - 1] + "…"
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:

@@ -32,7 +32,6 @@ from contextc.events import (
     SystemMessageCreated,
     ToolStart,
     TriggerFailed,
-    TurnFinish,
     TurnStart,
     TurnWaiting,
     UsageReport,
@@ -604,16 +603,7 @@ class TurnStore:
             records.save_turn(tx, root, end)
             if failed:
                 events.append(failed)
-            finished = TurnFinish(
-                finish=finish,
-                steps=end.steps,
-                tool_calls=end.tool_calls,
-                usage=end.usage,
-                cost=end.cost,
-                cost_is_lower_bound=end.cost_is_lower_bound,
-                error=error,
-            )
-            told = self._append(tx, [*events, finished], end)
+            told = self._append(tx, [*events, records.finish_event(end)], end)
             is_stopped = finish in ("cancelled", "error") or bool(request)
             waiting = [] if is_stopped else records.load_queue(tx, root, self.agent)
             waiting = [each for each in waiting if each.kind != "waiting"]  # their callers open a turn themselves

@@ -420,6 +420,12 @@ def known_models(name: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*own, *list_vendor_models(facts.get("vendors") or kin.get("vendors", ()))]))
 
 
+def beta_headers() -> frozenset[str]:
+    """Return the headers that have lists of beta flags, in lower case."""
+    names: list[str] = [call.get("beta_header", "") for call in _tables().calls.values()]
+    return frozenset([name.lower() for name in names if name])
+
+
 def client_of_format(format: str) -> str:
     """Return the client that sends requests of a format, or "" if there is none."""
     return _tables().calls.get(format, {}).get("client", "")

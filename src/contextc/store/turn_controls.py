@@ -5,7 +5,7 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.events import AnyEvent, TurnFinish
+from contextc.events import AnyEvent
 from contextc.messages import Message, find_open_calls, validate_message
 from contextc.store import approvals
 from contextc.store import turn_records as records
@@ -136,15 +136,5 @@ def end_waiting_turn(
         replace(records.result_event(message, 0), time=now, agent=turn.agent, turn=turn.number, step=message.step or 0)
         for message in stored
     ]
-    finished = TurnFinish(
-        time=now,
-        agent=turn.agent,
-        turn=turn.number,
-        finish=finish,
-        steps=end.steps,
-        tool_calls=end.tool_calls,
-        usage=end.usage,
-        cost=end.cost,
-        cost_is_lower_bound=end.cost_is_lower_bound,
-    )
+    finished = replace(records.finish_event(end), time=now, agent=turn.agent, turn=turn.number)
     return records.append_events(tx, number, [*events, finished])

@@ -35,6 +35,7 @@ from contextc.events import (
     ToolFailed,
     ToolFinished,
     ToolStart,
+    TurnFinish,
     TurnInterrupted,
     TurnStart,
     decode_event,
@@ -268,6 +269,19 @@ def result_event(message: Message, milliseconds: int) -> AnyEvent:
         uid=message.uid,
         text=result.text[:MAX_EVENT_TEXT],
         milliseconds=milliseconds,
+    )
+
+
+def finish_event(turn: TurnRecord) -> TurnFinish:
+    """Return the event for a turn that has ended."""
+    return TurnFinish(
+        finish=turn.finish,
+        steps=turn.steps,
+        tool_calls=turn.tool_calls,
+        usage=turn.usage,
+        cost=turn.cost,
+        cost_is_lower_bound=turn.cost_is_lower_bound,
+        error=turn.error,
     )
 
 
