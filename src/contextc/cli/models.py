@@ -97,8 +97,9 @@ def _print(report: ModelReport) -> None:
             table.add_row(*map(escape_markup, (each.title, each.state, _option(each), each.confirmed)))
     out.print()
     out.print(table)
-    states = dict.fromkeys([each.state for each in report.features if each.has])
-    out.print("\n" + ". ".join([f"{state}: {STATE_TEXTS[state]}" for state in states]) + ".", soft_wrap=True)
+    shown = {each.state for each in report.features if each.has}
+    texts = [f"{state}: {text}" for state, text in STATE_TEXTS.items() if state in shown]
+    out.print("\n" + ". ".join(texts) + ".", soft_wrap=True)
     if missing := [each.title for each in report.features if not each.has]:
         out.print(f"\nnot known for this model: {escape_markup('; '.join(missing))}", soft_wrap=True)
     if report.vendor is not None:

@@ -101,9 +101,9 @@ def write_key(cache: CacheLifetime, provider: Provider, key: str) -> JSONObject:
 def without_key(settings: JSONObject, key: str) -> JSONObject:
     """Return sent settings without what the compiler adds for the cache: the key, and the reply to compare with."""
     found = {name: value for name, value in settings.items() if not key or value != key}
-    for name, value in settings.items():
-        if isinstance(value, dict) and REPLY_PLACEHOLDER in value.values():
-            kept = {field: each for field, each in value.items() if each != REPLY_PLACEHOLDER}
+    for name, fields in [(name, as_object(value)) for name, value in settings.items()]:
+        if REPLY_PLACEHOLDER in fields.values():
+            kept = {field: value for field, value in fields.items() if value != REPLY_PLACEHOLDER}
             found = {**found, name: kept} if kept else {each: found[each] for each in found if each != name}
     return found
 

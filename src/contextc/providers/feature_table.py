@@ -5,7 +5,7 @@ needs. Whether it is used follows from the beta flags that the provider is allow
 """
 
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Literal, TypeAlias
 
@@ -170,7 +170,7 @@ def _overview() -> Iterator[str]:
     yield DETAILS.rstrip()
 
 
-def _overview_rows(table: _Table, states: dict[tuple[str, str], State]) -> Iterator[list[str]]:
+def _overview_rows(table: _Table, states: Mapping[tuple[str, str], str]) -> Iterator[list[str]]:
     for name, title in table.titles.items():
         yield [title, *[states.get((name, provider), "-") for provider in PROVIDER_NAMES]]
 

@@ -83,7 +83,7 @@ def with_cache_breakpoint(item: JSONObject) -> JSONObject | None:
 def without_cache_breakpoints(item: JSONObject) -> JSONObject:
     name = "content" if "content" in item else "output"
     content: JSON = item.get(name)
-    if not isinstance(content, list) or not any([BREAKPOINT in as_object(part) for part in content]):
+    if not isinstance(content, list) or not any([BREAKPOINT in as_object(part) for part in cast(list[JSON], content)]):
         return item
     parts = [without_fields(part, BREAKPOINT) for part in cast(list[JSONObject], content)]
     return {**item, name: simplify_content(parts, "input_text") if name == "content" else parts}
