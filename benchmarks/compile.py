@@ -11,7 +11,8 @@ its own, and only where everything fits: where it has to cut, its trim counts ev
 logs of the SQLite files are brought to their full size first (`store.py`).
 
 A cold start is what another process sees: nothing in memory but the open store. It is measured in a Python of its own,
-with the rows it reads and the memory it takes. `--instructions` counts the instructions of a step with callgrind, which
+with the rows it reads and the memory it takes, and beside it the first request of another model, which has no channel
+yet: it reads and trims what fills the window. `--instructions` counts the instructions of a step with callgrind, which
 says the same on a busy machine.
 """
 
@@ -51,6 +52,8 @@ OURS, MEMORY, LITELLM = "contextc", "contextc, in memory", "litellm"
 FULL_AT = 10_000
 """From this length on the window is full."""
 LITELLM_UPTO = 1_000
+OTHER_MODEL = "anthropic:claude-opus-4-1"
+"""A model that has no channel in the stores."""
 GOAL_LENGTHS = (10_000, 100_000)
 STEP_GOAL, COLD_GOAL, FASTER, FASTER_BY_TOKENS, SAME = 0.5e-3, 5e-3, 10.0, 100.0, 1.25
 MOST_STEPS, FEW = 2_000, 5
@@ -70,13 +73,17 @@ class Block(NamedTuple):
 
 
 class Cold(NamedTuple):
-    """A cold start: CPU seconds, rows and bytes of them that were read, and what it takes of memory."""
+    """A cold start: CPU seconds, rows and bytes of them that were read, and what it takes of memory.
+
+    `first` are the CPU seconds of the first request of a new channel.
+    """
 
     cpu: float
     rows: int
     read: int
     traced: int
     resident: int
+    first: float
 
 
 class Runner(Protocol):
@@ -235,7 +242,10 @@ def cold(address: str) -> Cold:
     traced = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     rows, size = _counted(lambda: _start_cold(ours))
-    return Cold(median(times_taken), rows, size, traced, grown)
+    other = Ours(address, provider=OTHER_MODEL)
+    first = median([_start_cold(other) for _ in range(7)])
+    other.close()
+    return Cold(median(times_taken), rows, size, traced, grown, first)
 
 
 def _start_cold(ours: Ours) -> float:
@@ -362,12 +372,16 @@ def parts_table(found: Found) -> Table:
 
 def cold_table(found: dict[int, Cold]) -> Table:
     table = new_table(
-        "contextc, a cold start on an open store", "messages", "CPU", "rows read", "bytes read", "memory", "resident"
+        "contextc, a cold start on an open store",
+        *("messages", "CPU", "rows read", "bytes read", "memory", "resident", "new channel"),
     )
-    table.caption = "Memory: what the objects take that stay (tracemalloc); resident: by how much the process grew."
+    table.caption = (
+        "Memory: what the objects take that stay (tracemalloc); resident: by how much the process grew.\n"
+        "New channel: the CPU of the first request of another model."
+    )
     for length, each in found.items():
         sizes = [f"{size / 1e6:.1f} MB" for size in (each.read, each.traced, each.resident)]
-        table.add_row(f"{length:,}", duration(each.cpu), f"{each.rows:,}", *sizes)
+        table.add_row(f"{length:,}", duration(each.cpu), f"{each.rows:,}", *sizes, duration(each.first))
     return table
 
 

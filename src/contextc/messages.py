@@ -342,7 +342,7 @@ class Message(
     @property
     def text(self) -> str:
         """The text of all Text parts, without reasoning, calls and notices."""
-        return "".join([part.text for part in self.parts if isinstance(part, Text)])
+        return "".join([part.text for part in self.parts if type(part) is Text])
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:

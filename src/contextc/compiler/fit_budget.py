@@ -548,9 +548,10 @@ class _Trimmer:
                 return
             step = self.slots[start:stop]
             said = self.messages.get(step[0].item.place)
-            if said is None or not said.tool_calls or any(not _may_reduce(slot) for slot in step):
+            calls = said.tool_calls if said is not None else ()
+            if said is None or not calls or not all([_may_reduce(slot) for slot in step]):
                 continue
-            if stop > end or len(said.tool_calls) != sum([slot.item.results for slot in step[1:]]):
+            if stop > end or len(calls) != sum([slot.item.results for slot in step[1:]]):
                 continue
             if not all_steps and not any(slot.item.decayed or slot.item.calls for slot in step[1:]):
                 continue
