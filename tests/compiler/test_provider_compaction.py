@@ -145,6 +145,22 @@ def test_words_of_people_and_the_index_come_after_the_compaction(model: str) -> 
 
 
 @pytest.mark.parametrize("model", FORMATS)
+def test_words_of_people_do_not_reach_the_threshold_again(model: str) -> None:
+    """Guarantee 23.4: a share of a window of a million tokens is more than most thresholds.
+
+    Each request would be compacted again, and that costs as much as the whole conversation.
+    """
+    native = cc.compiler.NativeContext(compact_at=50_000)
+    talk = Talk(model, native=native)
+    for number in range(12):
+        talk.turn(f"Boat {number}. {LONG * 15}", "Seen.")
+    talk.turn("And now?", "Well.", compacts=True)
+    compiled = talk.ask()
+    assert compiled.record.why == EpochReason.PROVIDER_COMPACTED
+    assert compiled.budget.used < 50_000
+
+
+@pytest.mark.parametrize("model", FORMATS)
 def test_a_call_in_the_reply_with_the_compaction_keeps_its_result(model: str) -> None:
     talk = Talk(model)
     talk.turn("Look!", "I look.", compacts=True, calls=True)

@@ -55,7 +55,10 @@ class KeptHistory:
     def __init__(self, draft: Draft, messages: Mapping[int, Message], factor: float) -> None:
         self.draft, self.messages = draft, messages
         window, available = draft.budget.limit or draft.budget.window, draft.budget.available
-        room = min(window, available * 3 // 2) / factor  # a large head leaves less room for everything
+        room = min(window, available * 3 // 2)  # a large head leaves less room for everything
+        if draft.options.native is not None and draft.options.native.compact_at is not None:
+            room = min(room, draft.options.native.compact_at)  # or the next request would be compacted again
+        room /= factor
         self.words_room, self.index_room = int(room * draft.options.keep_words), int(room * draft.options.keep_index)
 
     def limit_to(self, room: int) -> None:
