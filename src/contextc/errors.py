@@ -195,7 +195,7 @@ class UnknownChannel(InvalidInput, LookupError):
         self.conversation, self.channel = conversation, channel
         super().__init__(
             f"Conversation {conversation!r} has no channel {channel!r}",
-            fix="Call `SessionManager.sessions()` to list its channels.",
+            fix="The field `channels` of its timeline (`GET …/timeline`) has the ids.",
         )
 
 

@@ -102,3 +102,24 @@ def test_own_requests_have_the_header_of_xai() -> None:
             usage = cc.Usage(input=compiled.budget.input, output=5, cache_read=64 if number else 0)
             attempt.commit(cc.assistant("Done.", usage=usage))
     assert [each.code for each in cc.findings(store, "c") if each.code == "USE002"] == []
+
+
+def test_own_requests_get_their_lifetime_from_an_option() -> None:
+    """The breakpoints of own requests are not written by hand."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, "anthropic:claude-sonnet-4-5", cache="1h")
+    for number in range(8):
+        store.append("c", cc.user(f"Question {number}. {'All of it. ' * 400}"))
+        compiled = compiler.compile("c")
+        with compiler.attempt(compiled) as attempt:
+            new = compiled.budget.input - compiled.record.shared
+            usage = cc.Usage(
+                input=compiled.budget.input,
+                output=5,
+                cache_read=compiled.record.shared,
+                cache_write=new,
+                cache_write_long=new,
+            )
+            attempt.commit(cc.assistant("Done.", usage=usage))
+    (found,) = [each for each in cc.findings(store, "c") if each.code == "USE001"]
+    assert found.fix == 'Pass `cache="5m"` to the agent or the compiler.'

@@ -71,6 +71,8 @@ def test_sessions_that_begin_differently_are_a_cause_of_the_store(run: Run, tmp_
     shown = " ".join(run("findings", "--store", address).stdout.split())
     assert "USE003 Each session begins differently" in shown
     assert "4 of 4 sessions begin with a system prompt of their own: it contains the time" in shown
+    assert "system[0].text: It is 12:00." in shown, "the table of one session does not have it"
+    assert "fix: Move the time to the end" in shown
     assert "1 finding in 4 conversations." in shown
     (tmp_path / "log.jsonl").write_text("\n".join(lines))
     (found,) = [

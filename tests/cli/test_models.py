@@ -50,3 +50,34 @@ def test_without_a_key_the_error_names_its_variable(run: Run) -> None:
     failed = run("models", "claude-opus-5-5", "--ask", ANTHROPIC_API_KEY="")
     assert failed.returncode == 2
     assert "ANTHROPIC_API_KEY" in failed.stderr
+
+
+def test_without_a_model_the_known_ones_are_listed(run: Run, tmp_path: Path) -> None:
+    """Names of models are not guessed easily. A provider has several names, and its models are found by any."""
+    shown = run("models")
+    assert shown.returncode == 0, shown.stderr
+    assert "openai, openai-session, openai-conversation, openai-chat\n" in shown.stdout
+    of_claude = run("models", "claude")
+    assert of_claude.returncode == 0, of_claude.stderr
+    assert "claude-opus-5-5" in of_claude.stdout
+    assert "gpt-5.5" not in of_claude.stdout
+    assert "claude-opus-5-5" in json.loads(run("models", "anthropic:", "--json").stdout)["anthropic"]
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "hi"}]')
+    failed = run("compile", "--from", "chat.json", "--format", "openai_chat", "--model", "gemini")
+    assert "`contextc models gemini` lists the known ones" in failed.stderr
+
+
+def test_the_window_that_the_error_asks_for_can_be_passed(run: Run) -> None:
+    failed = run("models", "gemini-99")
+    assert failed.returncode == 2
+    assert "--window 128000" in failed.stderr
+    shown = run("models", "gemini-99", "--window", "128000")
+    assert shown.returncode == 0, shown.stderr
+    assert "window: 128,000 tokens" in shown.stdout
+
+
+def test_flags_are_whole_in_a_narrow_terminal(run: Run) -> None:
+    """They are copied from there."""
+    shown = run("models", "anthropic:claude-opus-5-5", COLUMNS="80").stdout
+    assert 'betas=["mid-conversation-output-config-2026-07-01"]' in shown
+    assert 'betas=["thinking-binding-controls-2026-08-01"]' in shown

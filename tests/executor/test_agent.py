@@ -347,6 +347,7 @@ def test_instructions_can_be_fragments() -> None:
         ),
         ({"result_type": str}, "Agent has no option 'result_type'. Pass output_type=… instead."),
         ({"temperature": 0}, "Agent has no option 'temperature'. Pass settings={\"temperature\": …} instead."),
+        ({"effort": "high"}, 'Pass settings={"output_config": {"effort": …}} to Claude'),
         ({"usage_limits": 5}, "Agent has no option 'usage_limits'. Pass limits=cc.Limits(…) instead."),
         ({"retries": 3}, "Agent has no option 'retries'. Its options are tools, instructions, store, "),
         (

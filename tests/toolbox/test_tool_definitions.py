@@ -150,3 +150,24 @@ def test_a_tool_is_not_made_of_a_tool() -> None:
 def test_a_time_limit_is_a_time(seconds: float) -> None:
     with pytest.raises(cc.errors.InvalidInput, match="timeout must be a number of seconds above 0"):
         cc.tool(look, timeout=seconds)
+
+
+def test_a_field_of_one_provider_is_sent_to_that_one_alone() -> None:
+    """Such as `allowed_callers`: code of the model may call the tool."""
+    extra = {"anthropic": {"allowed_callers": ["code_execution_20260120"]}}
+
+    @cc.tool(extra=extra)
+    def find(title: str) -> str:
+        """Find a book."""
+        return title
+
+    store = cc.open_store("memory:")
+    store.append("c", cc.user("Find Emma."))
+    sent = {
+        model: cc.MessageCompiler(store, model, fetch=False).compile("c", tools=[find]).params["tools"][0]
+        for model in ("anthropic:claude-opus-5-5", "openai:gpt-5.5")
+    }
+    assert sent["anthropic:claude-opus-5-5"]["allowed_callers"] == ["code_execution_20260120"]
+    assert "allowed_callers" not in sent["openai:gpt-5.5"]
+    with pytest.raises(cc.errors.InvalidInput, match="extra cannot be combined with a Tool"):
+        cast(Any, cc.tool)(find.tool, find.function, extra=extra)

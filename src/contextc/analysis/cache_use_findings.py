@@ -49,7 +49,8 @@ class _OtherLifetime(NamedTuple):
     "cache_lifetime",
     title="Cache entries are not kept as long as the pauses between requests need",
     fix="Set the lifetime that fits at the breakpoints: an hour where pauses of five minutes to an hour are usual, "
-    "five minutes where requests follow each other. In a program of others, only its makers can do that.",
+    'five minutes where requests follow each other. An agent of contextc takes `cache="1h"`. In a program of '
+    "others, only its makers can do that.",
 )
 def cache_lifetimes(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """Anthropic and Bedrock keep what a request writes for five minutes, or, at a higher price, for an hour. The
@@ -77,6 +78,9 @@ def cache_lifetimes(view: StoredConversation, code: FindingCode) -> Iterator[Fin
         paid = sum([each.cost or 0.0 for each in requests])
         costs = [Bill(each, is_lower_bound) for each in (paid - found.saved, paid)]
         field = LIFETIME_FIELDS.get(requests[0].format, LIFETIME_FIELD) % ttl
+        fix = f"Write `{field}` at the breakpoints. In a program of others, only its makers can do that."
+        if requests[0].observed is None:
+            fix = f'Pass `cache="{ttl}"` to the agent or the compiler.'
         yield code.make(
             view.name,
             found.places[:MAX_EVIDENCE],
@@ -84,7 +88,7 @@ def cache_lifetimes(view: StoredConversation, code: FindingCode) -> Iterator[Fin
             cost=found.saved,
             title=f"{found.words}: with {ttl} in place of {SHORT_TTL if ttl == LONG_TTL else LONG_TTL}, the requests "
             f"would have cost {costs[0]} instead of {costs[1]}",
-            fix=f"Write `{field}` at the breakpoints. In a program of others, only its makers can do that.",
+            fix=fix,
             confidence=0.8 if ttl == LONG_TTL else 0.6,
         )
 

@@ -77,7 +77,8 @@ KIND_WORDS = 6
     "unused_tools",
     title="Tools were sent in every request and never called",
     fix="Do not offer these tools in this kind of conversation, or let the model search for tools. Decide it at the "
-    "start of a conversation: a change of the tools in between loses the cached prefix.",
+    "start of a conversation: a change of the tools in between loses the cached prefix, unless provider and model "
+    "accept it as a message.",
 )
 def unused_tools(view: StoredConversation, code: FindingCode) -> Iterator[Finding]:
     """Definitions of tools are part of every request. The finding names the tools of a channel that no reply called,

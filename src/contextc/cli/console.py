@@ -217,6 +217,7 @@ FIXES: dict[tuple[type[ContextcError], str], Fix] = {
         "provider-name",
     ): 'Did you mean "{}"? For your own endpoint of that name, set url and format below [providers.NAME] in '
     "contextc.toml.",
+    (InvalidSetting, "model-missing"): 'Write "{0}:", then the model. `contextc models {0}` lists the known ones.',
     (InvalidSetting, "provider-format"): "Set format below [providers.NAME] in contextc.toml.",
     (InvalidSetting, "untrusted"): "Read it, then run `contextc trust`, or move these settings to {}.",
     (InvalidSetting, "format"): _format,

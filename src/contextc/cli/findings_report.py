@@ -9,6 +9,7 @@ from contextc._json import JSONObject
 from contextc.analysis import (
     ConversationCacheReads,
     ConversationCosts,
+    Evidence,
     Finding,
     StoreFindings,
     WhatIf,
@@ -79,16 +80,21 @@ def _describe(some: Sequence[Finding], *, several: bool, place: str) -> str:
     if several or place:
         names = [f"in {finding.conversation}" if several else "", os.path.basename(place)]
         lines.append(f"[dim]{escape_markup(' · '.join([each for each in names if each]))}[/]")
-    if where is not None and (where.path or where.before or where.after):
-        words = [shorten(each, CHANGE_WIDTH // 2) for each in where.words]
-        change = (" → " if where.is_change else "; ").join(words)
-        separator = ": " if where.path and change else ""
-        lines.append(f"[dim]{escape_markup(f'{where.path}{separator}{change}')}[/]")
+    lines += _describe_change(where)
     if finding.also:
         lines.append(f"[dim]also: {escape_markup(', '.join(finding.also))}[/]")
     if finding.vendor:
         lines.append(f"[dim]{escape_markup(_describe_vendor(finding))}[/]")
     return "\n".join([*lines, f"[green]fix:[/] {escape_markup(finding.fix)}"])
+
+
+def _describe_change(where: Evidence | None) -> list[str]:
+    if where is None or not (where.path or where.before or where.after):
+        return []
+    words = [shorten(each, CHANGE_WIDTH // 2) for each in where.words]
+    change = (" → " if where.is_change else "; ").join(words)
+    separator = ": " if where.path and change else ""
+    return [f"[dim]{escape_markup(f'{where.path}{separator}{change}')}[/]"]
 
 
 def _describe_vendor(finding: Finding) -> str:
@@ -108,12 +114,13 @@ def print_causes(summary: StoreFindings, limit: int) -> None:
     table.add_column("cause", overflow="fold")
     for each in summary.causes[:limit]:
         example = each.examples[0]
+        place = next(iter(example.evidence), None)
         lines = [
             escape_markup(each.title),
-            *([f"[dim]{escape_markup(example.title)}[/]"] if example.sessions else []),
+            *([f"[dim]{escape_markup(example.title)}[/]", *_describe_change(place)] if example.sessions else []),
             f"[dim]most: {_describe_cost(example)} in {escape_markup(example.conversation)}, request "
             f"{example.request}[/]",
-            f"[green]fix:[/] {escape_markup(each.fix)}",
+            f"[green]fix:[/] {escape_markup(example.fix if each.count == 1 else each.fix)}",
         ]
         table.add_row(
             show_cost(each.cost, is_lower_bound=each.cost_is_lower_bound),

@@ -1,6 +1,7 @@
-"""`contextc models`: show what a model can do, and what contextc uses of it."""
+"""`contextc models`: show what a model can do, and what contextc uses of it; or list the known models."""
 
 import asyncio
+from collections.abc import Iterable
 from datetime import date
 from typing import Annotated
 
@@ -8,12 +9,13 @@ from msgspec import Struct
 from rich.table import Table
 
 from contextc.cli.command_line import Argument, Option
-from contextc.cli.console import JSONOption, escape_markup, out, print_json
+from contextc.cli.console import JSONOption, escape_markup, out, print_block, print_json
+from contextc.errors import InvalidSetting
 from contextc.models.billing import PRICE_NAMES
 from contextc.models.model_info import find_price_source
 from contextc.providers.feature_table import STATE_TEXTS, ModelFeature, list_features
 from contextc.providers.models_api import VendorFacts, ask_vendor
-from contextc.providers.registry import Provider, provider
+from contextc.providers.registry import Provider, known_models, provider, provider_names
 
 
 class ModelReport(Struct, frozen=True, kw_only=True):
@@ -36,19 +38,50 @@ class ModelReport(Struct, frozen=True, kw_only=True):
 
 
 def run(
-    name: Annotated[str, Argument(help='Provider and model, as in "anthropic:claude-opus-5-5".')],
+    name: Annotated[
+        str | None,
+        Argument(
+            help='Provider and model, as in "anthropic:claude-opus-5-5". A provider alone lists its known models'
+            " (default: all of them).",
+            show_default=False,
+        ),
+    ] = None,
     ask: Annotated[
         bool, Option("--ask", help="Also ask the vendor's API, with your key, and show the differences.")
     ] = False,
+    window: Annotated[
+        int | None, Option("--window", min=1, help="Context window of the model in tokens, if it is not known.")
+    ] = None,
     json: JSONOption = False,
 ) -> None:
     """Show what a model can do: window, prices, features, and which of them contextc uses by itself."""
-    found = provider(name)
+    if name is None:
+        _list(provider_names(), json)
+        return
+    try:
+        found = provider(name, window=window)
+    except InvalidSetting as error:
+        if error.case != "model-missing":
+            raise
+        _list([error.detail], json)
+        return
     report = describe(found, asyncio.run(ask_vendor(found)) if ask else None)
     if json:
         print_json(report)
     else:
         _print(report)
+
+
+def _list(providers: Iterable[str], json: bool) -> None:
+    """Print the known models of some providers. Those with the same models are printed together."""
+    models = {name: known_models(name) for name in providers}
+    if json:
+        print_json(models)
+        return
+    for listed in dict.fromkeys(models.values()):
+        names = [name for name, each in models.items() if each == listed]
+        print_block(f"[bold]{escape_markup(', '.join(names))}[/]", escape_markup(", ".join(listed) or "any model"))
+    out.print('\nFor one of them: contextc models "PROVIDER:MODEL". Others work, too.', soft_wrap=True)
 
 
 def describe(found: Provider, vendor: VendorFacts | None = None) -> ModelReport:
@@ -89,12 +122,13 @@ def _print(report: ModelReport) -> None:
     for fact, value in facts.items():
         if value:
             out.print(f"{fact}: {escape_markup(value)}", soft_wrap=True)
-    table = Table("feature", "state", "you pass", "known from", box=None, header_style="bold")
+    table = Table("state", "feature, and what you pass", "known from", box=None, header_style="bold")
     for column in table.columns:
         column.overflow = "fold"
     for each in report.features:
         if each.has:
-            table.add_row(*map(escape_markup, (each.title, each.state, _option(each), each.confirmed)))
+            passed = f"\n[green]{escape_markup(option)}[/]" if (option := _option(each)) else ""
+            table.add_row(each.state, escape_markup(each.title) + passed, each.confirmed)
     out.print()
     out.print(table)
     shown = {each.state for each in report.features if each.has}

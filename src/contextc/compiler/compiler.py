@@ -133,6 +133,8 @@ if TYPE_CHECKING:
 # and are referenced, so that no identity is reused. The caches are small and are cleared when full.
 
 
+PROVIDER_OPTIONS = ("betas", "headers", "window", "output", "url", "key")
+"""Options that belong to the model, and are given to a compiler by mistake."""
 OPTION_TYPES: dict[object, str] = {
     bool: "True or False",
     int: "an integer",
@@ -273,6 +275,10 @@ def _invalid_option(values: Mapping[str, object], text: str) -> InvalidSetting:
     """Return the error for the first option that is unknown or has a value of another type or choice."""
     hints = get_type_hints(CompilerOptionArguments)
     for name, value in values.items():
+        if name in PROVIDER_OPTIONS:
+            return InvalidSetting(
+                f"{name} is no option of a compiler", fix=f"Pass the model as cc.provider(…, {name}=…)."
+            )
         if name not in hints:
             return InvalidSetting(f"Unknown compiler option {name!r}", fix=f"Valid options are {', '.join(hints)}.")
         try:

@@ -87,8 +87,8 @@ class CompilerOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
     keep_media: int = 2
     keep_words: float = 0.15
-    """Share of the window, or of `native.compact_at`, for earlier messages of people, kept word for word when their turns
-    are cut away.
+    """Share of the window, or of `native.compact_at`, for earlier messages of people, kept word for word when their
+    turns are cut away.
     """
     keep_index: float = 0.03
     """Share of the window for an index of what was cut away: paths, ids, figures, names, each with its message."""

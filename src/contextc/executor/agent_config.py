@@ -454,6 +454,10 @@ OTHER_LIBRARIES = {
     "response_format": "Pass output_type=… instead.",
     "model_settings": "Pass settings={…} instead.",
     "temperature": 'Pass settings={"temperature": …} instead.',
+    **dict.fromkeys(
+        ("effort", "reasoning_effort"),
+        'Pass settings={"output_config": {"effort": …}} to Claude, {"reasoning": {"effort": …}} to OpenAI.',
+    ),
     "usage_limits": "Pass limits=cc.Limits(…) instead.",
     "max_steps": "Pass limits=cc.Limits(steps=…) instead.",
     "max_turns": "Pass limits=cc.Limits(steps=…) instead.",

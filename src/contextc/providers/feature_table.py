@@ -28,7 +28,7 @@ OPTION_CODE = {
     "settings": "settings={…}",
     "cache": 'cache="…"',
     "cache_diagnostics": "cache_diagnostics=True",
-    "native": "native=NativeContext(…)",
+    "native": "native=cc.compiler.NativeContext(…)",
     "compact": "agent.compact(…, native=True)",
 }
 """Code for the options of a row. Others are commands and providers."""

@@ -567,7 +567,13 @@ def _split_spec(spec: str, model_facts: JSONObject, format: str | None) -> tuple
         facts = {**_tables().providers.get(name, {}), **(_written_table(name) or {})}
         model_id = after or facts.get("model")
         if not model_id:
-            raise InvalidSetting("provider: the model is missing", got=spec, fix=f'Write "{name}:", then the model.')
+            raise InvalidSetting(
+                "provider: the model is missing",
+                got=spec,
+                fix=f'Write "{name}:", then the model.',
+                case="model-missing",
+                detail=name,
+            )
         return name, model_id
     if not colon or (find_entry(spec) and not find_entry(after)):  # a model name may contain a colon
         return _provider_of_model(spec, model_facts), spec

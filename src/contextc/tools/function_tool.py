@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.errors import InvalidInput, InvalidSetting
-from contextc.messages import ToolCall, ToolResult
+from contextc.messages import Extra, ToolCall, ToolResult
 from contextc.tools.context import ToolContext
 from contextc.tools.definitions import Tool
 from contextc.tools.execution import run_call
@@ -83,6 +83,7 @@ def tool(
     approval: bool = ...,
     parallel: bool = ...,
     strict: bool | None = ...,
+    extra: Extra | None = ...,
 ) -> FunctionTool: ...
 
 
@@ -103,6 +104,7 @@ def tool(
     approval: bool = ...,
     parallel: bool = ...,
     strict: bool | None = ...,
+    extra: Extra | None = ...,
 ) -> Callable[[Function], FunctionTool]: ...
 
 
@@ -117,11 +119,13 @@ def tool(
     approval: bool = False,
     parallel: bool = True,
     strict: bool | None = None,
+    extra: Extra | None = None,
 ) -> FunctionTool | Callable[[Function], FunctionTool]:
     """Make a tool from a function: `@tool`, `@tool(timeout=5)`, `tool(function)`, or `tool(Tool(…), function)`.
 
     The last form sends the definition `Tool(…)` to the model and ignores the function's hints; arguments are passed by
-    name. `strict` writes the schema in the form that OpenAI and Anthropic enforce.
+    name. `strict` writes the schema in the form that OpenAI and Anthropic enforce. `extra` has further fields of the
+    definition, by provider.
     """
     spec = first if isinstance(first, Tool) else None
 
@@ -143,6 +147,7 @@ def tool(
             made, parameters = spec, parameters_with_schema(function, spec, method=is_method)
         else:
             made, parameters = _describe(function, name, description, strict, is_method)
+            made = replace(made, extra=extra)
         return FunctionTool(
             tool=made,
             function=function,
@@ -153,9 +158,9 @@ def tool(
             method=is_method,
         )
 
-    if spec is not None and (name, description, strict) != (None, None, None):
+    if spec is not None and (name, description, strict, extra) != (None, None, None, None):
         raise InvalidInput(
-            f"Tool {spec.name}: name, description and strict cannot be combined with a Tool",
+            f"Tool {spec.name}: name, description, strict and extra cannot be combined with a Tool",
             fix="Set them in the Tool.",
         )
     function = second if spec is not None else first
