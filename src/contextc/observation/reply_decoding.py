@@ -73,7 +73,8 @@ def parse_events(text: str) -> StreamEvents:
             block.append(line.removeprefix("data:").strip())
         elif not line and block:
             values, strange = _parse_block([each for each in block if each and not each.startswith(STREAM_END)])
-            found, unread, block = found + values, unread + strange, []
+            found += values
+            unread, block = unread + strange, []
     return StreamEvents(found, unread)
 
 
@@ -191,7 +192,9 @@ def _decode_events(form: Formatter, events: list[JSONObject]) -> list[Message]:
     numbers = {
         _answer_index(each) for event in events for name in ANSWER_FIELDS for each in as_objects(event.get(name))
     }
-    numbered = sorted(numbers) or [0]
+    if numbers <= {0}:
+        return _usage_once([form.decode_stream(events)])
+    numbered = sorted(numbers)
     return _usage_once([form.decode_stream(_with_one_answer(event, number) for event in events) for number in numbered])
 
 
