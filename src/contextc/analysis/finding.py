@@ -1,6 +1,7 @@
 """Findings: what a conversation wastes or fails at, where, what it costs, and how to fix it."""
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from importlib import import_module
 from inspect import cleandoc
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -234,6 +235,7 @@ def conversation_functions() -> list[FindFunction]:
     return [_functions[code] for code in sorted(_functions)]
 
 
+@cache
 def _load_modules() -> None:
     for name in MODULES:
         import_module(f"contextc.analysis.{name}")
