@@ -47,7 +47,7 @@ VARIABLE_NAME = re.compile(r"(?!sk_|pk_|rk_|gsk_|xai_|AIza)[A-Za-z_][A-Za-z0-9_]
 SPEC_HELP = 'Write it as "anthropic:claude-opus-5-5": the provider, a colon, the model.'
 
 
-class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):
     """A provider and the model that is requested from it.
 
     - `model_id`: the model's id at this provider. "default" leaves the choice to the program.
