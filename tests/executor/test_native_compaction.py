@@ -1,6 +1,6 @@
-"""A compaction that the provider writes on request: Anthropic's `compaction` parameter.
+"""A compaction that the provider writes on request: Anthropic's `compaction` parameter, OpenAI's `compaction_trigger`.
 
-No recording exists here. The stand-in refuses what the vendor's page says it refuses.
+No recording exists here. The stand-ins refuse what the vendors say they refuse.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from anthropic.types.beta import BetaCompactionConfigParam
+from openai.types.responses import ResponseInputParam
 from pydantic import TypeAdapter
 
 import contextc as cc
@@ -68,6 +69,29 @@ def _refuse(body: JSONObject, flags: str) -> None:
             raise fails("invalid", "compaction_incomplete_turn", status=400)
 
 
+class OpenAI(Listening):
+    """Answers a request that ends with a trigger with a compaction, and others with a text."""
+
+    async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+        *before, last = decode(call.body)["input"]
+        self.bodies.append(call.body)
+        if TRIGGER in before:
+            raise fails("invalid", "a 'compaction_trigger' item must be the last item of 'input'", status=400)
+        text: JSONObject = {"type": "output_text", "text": "Nora.", "annotations": []}
+        item: JSONObject = {"type": "message", "id": "msg_1", "role": "assistant", "status": "completed"}
+        item = {"type": "compaction", **SEALED} if last == TRIGGER else {**item, "content": [text]}
+        usage = {"input_tokens": 300, "output_tokens": 20, "total_tokens": 320}
+        reply = {"id": f"resp_{len(self.bodies)}", "object": "response", "model": "gpt-5.5", "status": "completed"}
+        yield {"type": "response.created", "response": {**reply, "status": "in_progress", "output": []}}
+        yield {"type": "response.output_item.added", "output_index": 0, "item": item}
+        yield {"type": "response.output_item.done", "output_index": 0, "item": item}
+        yield {"type": "response.completed", "response": {**reply, "output": [item], "usage": usage}}
+
+
+TRIGGER: JSONObject = {"type": "compaction_trigger"}
+SEALED: JSONObject = {"id": "cmp_1", "encrypted_content": "c2VhbGVk"}
+
+
 def look() -> str:
     """Look."""
     return "Three sails."
@@ -99,6 +123,45 @@ def test_the_next_request_begins_with_the_block_of_the_provider() -> None:
     assert {each.why for each in record.left} == {LeftOutReason.PROVIDER_COMPACTED}
     assert executor.explain("demo", 2).record.remarks == ("left to the provider: a compaction of the conversation",)
     assert [executor.compiler.rebuild("demo", number) for number in (1, 2, 3)] == script.bodies
+
+
+def test_openai_gets_a_trigger_after_the_messages() -> None:
+    """Its block is sealed. Everything before the trigger is the request before, so that it is read from the cache."""
+    script = OpenAI()
+    executor = cc.AgentExecutor(
+        cc.open_store("memory:"), "openai:gpt-5.5", triggers=(), endpoint=script, tools=[look], instructions="Be brief."
+    )
+    run_turn(executor, "My boat is named Nora.")
+    done = asyncio.run(executor.compact("demo", native=True))
+    assert done is not None
+    assert (done.text, done.upto) == ("", 2)
+    run_turn(executor, "What is her name?")
+    first, asked, after = script.requests
+    assert asked["input"][-1] == TRIGGER
+    assert asked["input"][: len(first["input"])] == first["input"]
+    assert {name: value for name, value in asked.items() if name != "input"} == {
+        name: value for name, value in first.items() if name != "input"
+    }
+    for request in script.requests:
+        TypeAdapter(ResponseInputParam).validate_python(request["input"])
+        assert cc.lint(request, format="openai_responses") == []
+    assert [item["type"] for item in after["input"] if item.get("type") in ("compaction", "compaction_trigger")] == [
+        "compaction"
+    ]
+    assert "My boat" not in str(after["input"][0])
+    assert executor.explain("demo").record.why == EpochReason.PROVIDER_COMPACTED
+    assert [executor.compiler.rebuild("demo", number) for number in (1, 2, 3)] == script.bodies
+    assert (
+        executor.compiler.compile("demo", instructions="Be brief.", tools=[look], retry=True).params["input"][0]
+        == (after["input"][0])
+    )
+
+
+def test_openai_takes_no_instructions_for_its_compaction() -> None:
+    executor = cc.AgentExecutor(cc.open_store("memory:"), "openai:gpt-5.5", triggers=(), endpoint=OpenAI())
+    run_turn(executor, "My boat is named Nora.")
+    with pytest.raises(InvalidSetting, match="this API takes none for a compaction of its own"):
+        asyncio.run(executor.compact("demo", native=True, instructions="Keep names."))
 
 
 def test_its_cost_and_its_event_are_stored() -> None:

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from hashlib import blake2b
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain, groupby, takewhile
 from typing import Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -493,7 +493,7 @@ class ElementParser:
             elif name in SYSTEM_FIELDS:
                 system += self._system(name, data)
             elif name == messages_key:
-                leading = [each for each in _split_list(data) if as_object(decode(each)) != MESSAGES_PLACEHOLDER]
+                leading = list(takewhile(lambda each: decode(each) != MESSAGES_PLACEHOLDER, _split_list(data)))
             else:
                 settings[name] = decode(data)
         return Head(

@@ -28,6 +28,7 @@ from contextc.compiler.step import (
     HeadParts,
     build_lines,
     find_included_places,
+    list_leading_messages,
     mark_chunk,
     offers_fetch,
     with_breakpoints,
@@ -180,8 +181,7 @@ def without_marks(value: JSON) -> JSON:
 
 def head_without_marks(head: JSONObject, messages_key: str) -> JSONObject:
     """Return a head without cache breakpoints. Its conversation consists of the leading system messages."""
-    around = head.get(messages_key)
-    lead = [comparable(each) for each in cast(list[JSON], around)[:-1]] if isinstance(around, list) else []
+    lead = [comparable(each) for each in list_leading_messages(head, messages_key)]
     return {
         name: lead if name == messages_key else without_marks(value) if isinstance(value, list) else value
         for name, value in {**head, messages_key: lead}.items()

@@ -10,12 +10,13 @@ from contextlib import suppress
 from copy import deepcopy
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import takewhile
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, decode, encode, encode_canonical, id_text
+from contextc._json import JSON, JSONObject, decode, encode, encode_canonical, id_text
 from contextc.compiler import ledger
 from contextc.compiler.agent_view import select_agent_view, view_inserted_messages
 from contextc.compiler.draft import (
@@ -145,6 +146,14 @@ SESSION_PLACEHOLDER = "<the session>"  # placeholder for the session id
 MAX_CACHED_CHUNKS = 8
 _MESSAGES_BYTES, _SESSION_BYTES = encode(MESSAGES_PLACEHOLDER), encode(SESSION_PLACEHOLDER)
 _REPLY_BYTES = encode(REPLY_PLACEHOLDER)
+
+
+def list_leading_messages(head: JSONObject, messages_key: str) -> list[JSON]:
+    """Return what a head has before the messages: the system prompt, in formats where it is one of them."""
+    around: JSON = head.get(messages_key)
+    if not isinstance(around, list):
+        return []
+    return list(takewhile(lambda each: each != MESSAGES_PLACEHOLDER, cast(list[JSON], around)))
 
 
 class HeadParts(NamedTuple):
@@ -662,7 +671,7 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool,
     hashed = ("", "") if bare else (terms.head.static, terms.head.tools)
     compares = provider.cache_comparison if ask.options.cache_diagnostics and not resume else ()
     compares = compares if ask.snapshot.state.reply_id else ()
-    key = (*hashed, length, terms.settings_json, resume, marked, continues, terms.cache.ttl, compares)
+    key = (*hashed, length, terms.settings_json, resume, marked, continues, terms.cache.ttl, compares, ask.compacts)
     if (found := ask.head_cache.get((key, ask.cache_key))) is not None:
         return found
     if (found := ask.head_cache.get(key)) is None:
@@ -680,6 +689,8 @@ def build_head(ask: CompileInput, budget: Budget, *, resume: bool, marked: bool,
         if continues:
             request = formatter.with_continuation(request, continues)
         body = formatter.assemble(request, [MESSAGES_PLACEHOLDER])
+        if ask.compacts:
+            body = formatter.with_compaction_trigger(body)
         if marked:
             body = formatter.with_head_breakpoint(body, terms.cache.ttl or "")
         found = _keep_head(ask, key, HeadParts.from_body(formatter.messages_key, body, settings))

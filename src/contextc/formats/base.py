@@ -424,6 +424,10 @@ class Formatter(ABC):
         """Return settings with which the provider answers with a compaction; None if it cannot."""
         return None
 
+    def with_compaction_trigger(self, body: JSONObject) -> JSONObject:
+        """Return the body of a request that asks for a compaction, with what the format adds after its messages."""
+        return body
+
     def compaction_text(self, reply: Message) -> str:
         """Return the summary in the provider's compaction, if it can be read."""
         own = [part.data for part in reply.parts if isinstance(part, ProviderBlock) and part.provider == self.provider]

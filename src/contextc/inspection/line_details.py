@@ -15,6 +15,7 @@ from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import find_epoch_start, without_marks
+from contextc.compiler.step import list_leading_messages
 from contextc.errors import ContextcError
 from contextc.formats.base import Formatter
 from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, Usage, UserNotice, to_plain_text
@@ -234,8 +235,7 @@ def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[H
     if head is None:
         return ()
     body = cast(JSONObject, decode(head)) if isinstance(head, bytes) else head
-    messages = body.get(formatter.messages_key)
-    leading = cast(list[JSON], messages)[:-1] if isinstance(messages, list) else list[JSON]()
+    leading = list_leading_messages(body, formatter.messages_key)
     try:
         request = formatter.decode_request({**body, formatter.messages_key: leading})
         prompts = [request.system.text] if request.system is not None else []

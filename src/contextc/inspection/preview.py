@@ -25,7 +25,7 @@ from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
 from contextc.compiler.past_requests import find_request, load_channel_provider, load_records
 from contextc.compiler.prompt_cache import CacheLifetime, nearest_lifetime, without_key
-from contextc.compiler.step import Compiled, build_lines
+from contextc.compiler.step import Compiled, build_lines, list_leading_messages
 from contextc.errors import (
     ContextOverflow,
     InvalidInput,
@@ -198,7 +198,8 @@ def load_last_head(store: Store, channel: Channel, provider: Provider) -> Reques
     body: JSONObject = decode(stored.body)
     if formatter.messages_key not in body:  # an observed body that could not be split
         return None
-    request = formatter.decode_request({**body, formatter.messages_key: body[formatter.messages_key][:-1]})
+    leading = list_leading_messages(body, formatter.messages_key)
+    request = formatter.decode_request({**body, formatter.messages_key: leading})
     system = (request.system.text if request.system else "").removeprefix(lead).removeprefix("\n\n" if lead else "")
     effort = state.changes.effort or formatter.read_effort(request.settings)
     static = PromptBuilder([PromptFragment("as in the last request", system)]).render().static

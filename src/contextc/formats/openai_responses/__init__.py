@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 
 from contextc._json import JSON, JSONObject
+from contextc.errors import InvalidSetting
 from contextc.formats.base import Codec, CodecFormatter, EncodedChange, EncodedSegment, HeadChange, Request, text_of
 from contextc.formats.message_preparation import IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.openai_chat.codec import DOCUMENT_TYPES
@@ -138,6 +139,17 @@ class OpenAIResponsesFormatter(CodecFormatter):
 
     def read_compaction(self, block: JSONObject) -> str:
         return "compaction" if block.get("type") == "compaction" and block.get("encrypted_content") else ""
+
+    def compaction_settings(self, settings: JSONObject, instructions: str) -> NativeSettings | None:
+        if instructions.strip():
+            raise InvalidSetting(
+                "instructions: this API takes none for a compaction of its own",
+                fix="Leave them out, or compact without native=True.",
+            )
+        return NativeSettings(settings, ("compaction_on_demand",))
+
+    def with_compaction_trigger(self, body: JSONObject) -> JSONObject:
+        return {**body, self.messages_key: [*body[self.messages_key], {"type": "compaction_trigger"}]}
 
     def with_session_results(self, request: Request, *, blobs: Mapping[str, bytes] = {}) -> Sequence[Message]:
         """Include results whose calls the provider stores, although those calls are not in the request."""
