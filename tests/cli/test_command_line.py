@@ -167,4 +167,12 @@ except SystemExit:
     loaded = ran.stdout.splitlines()[-1].split()
     ours = {each for each in loaded if each.startswith("contextc.cli.")}
     assert ours == {"contextc.cli.command_line", "contextc.cli.console", "contextc.cli.help_pages"}
-    assert not {"asyncio", "sqlite3", "contextc.store", "contextc.formats", "rich.markdown", "pydantic"} & set(loaded)
+    assert not {
+        "asyncio",
+        "sqlite3",
+        "contextc.store",
+        "contextc.formats",
+        "rich.markdown",
+        "rich.progress",
+        "pydantic",
+    } & set(loaded)

@@ -12,7 +12,6 @@ import msgspec
 from rich.cells import cell_len, chop_cells
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
 from contextc.app.display_text import sanitize
@@ -44,6 +43,9 @@ YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask. Needed with 
 @contextmanager
 def progress_bar(title: str) -> Generator[Callable[[int, int], None]]:
     """Show a progress bar on standard error, if it is a terminal."""
+    # It takes time to import.
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=err, transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(title, total=None)
