@@ -3,11 +3,19 @@
 import logging
 import re
 from collections.abc import Sequence
+from copy import deepcopy
+from typing import Literal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.manager.message_manager import PlainFormatter
+from contextc.messages import Message
+from tests.conftest import often
 
 
 def fill(manager: cc.MessageManager) -> None:
@@ -480,3 +488,75 @@ def test_an_account_without_a_limit_names_none() -> None:
     account = str(manager.explain())
     assert "available" not in account
     assert "messages" in account
+
+
+class Changing:
+    """A formatter of a user that changes what it gets."""
+
+    def __init__(self) -> None:
+        self.given: list[Message] = []
+
+    def format(self, history: Sequence[Message], system_prompt: str | None) -> list[JSONObject]:
+        self.given = [cc.user(system_prompt)] if system_prompt else []
+        self.given += [replace(each, parts=tuple(deepcopy(each.parts))) for each in history]
+        for message in history:
+            for call in message.tool_calls:
+                call.arguments["changed"] = True
+        return [{"text": message.text} for message in history]
+
+
+OPERATIONS = st.one_of(
+    st.tuples(st.just("user"), st.text(max_size=30)),
+    st.tuples(st.just("answer"), st.text(min_size=1, max_size=30)),
+    st.tuples(st.just("calls"), st.integers(1, 3)),
+    st.tuples(st.just("result"), st.integers(0, 2)),
+    st.tuples(st.just("prompt"), st.sampled_from(["", "Be brief.", "Be long."])),
+    st.tuples(st.just("limit"), st.sampled_from([None, 120, 400])),
+    st.tuples(st.just("reset"), st.none()),
+)
+
+
+@settings(max_examples=often(25, 2_000), deadline=None)
+@given(operations=st.lists(OPERATIONS, max_size=14), policy=st.sampled_from(["", "sliding_window"]))
+def test_a_formatter_of_a_user_gets_what_the_request_has(
+    operations: list[tuple[str, object]], policy: Literal["", "sliding_window"]
+) -> None:
+    """Guarantee 14.1: the history of the request, after any operations, also if the formatter changed what it got."""
+    own, plain = Changing(), PlainFormatter()
+    managers = [cc.MessageManager(each, policy=policy) for each in (own, plain)]
+    open_calls: list[str] = []
+    for number, (name, value) in enumerate(operations):
+        calls = [cc.ToolCall(id=f"c{number}-{at}", name="f", arguments={"a": {"b": at}}) for at in range(3)]
+        answered = open_calls.pop(int(str(value)) % len(open_calls)) if name == "result" and open_calls else ""
+        for manager in managers:
+            match name, value:
+                case "user", str(text):
+                    manager.add_user_message(f"{number}: {text}")
+                case "answer", str(text):
+                    manager.add_assistant_message(f"{number}: {text}")
+                case "calls", int(count):
+                    manager.add_assistant_message(None, calls[:count])
+                case "result", _ if answered:
+                    manager.add_tool_result(answered, "f", {"of": answered})
+                case "prompt", str(prompt):
+                    manager.set_system_prompt(prompt)
+                case "limit", limit:
+                    manager.max_tokens = limit if isinstance(limit, int) else None
+                case "reset", _:
+                    manager.reset()
+                case _:
+                    pass
+        if name == "calls":
+            open_calls = [call.id for call in calls[: int(str(value))]]
+        elif name != "result":
+            open_calls = open_calls if name in ("prompt", "limit") else []
+        try:
+            sent = managers[1].get_formatted_messages()
+        except cc.errors.ContextOverflow:
+            with pytest.raises(cc.errors.ContextOverflow):
+                managers[0].get_formatted_messages()
+            continue
+        managers[0].get_formatted_messages()
+        prompt = managers[1].system_prompt
+        expected = [*([cc.user(prompt)] if prompt else []), *plain.decode_request(sent).messages]
+        assert [(each.role, each.parts) for each in own.given] == [(each.role, each.parts) for each in expected]

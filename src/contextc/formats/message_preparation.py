@@ -587,6 +587,8 @@ class NameCodec(NamedTuple):
 
     def decode(self, message: Message) -> Message:
         """Return the message with ids and names decoded."""
+        if self.ids is None and self.names is None:
+            return message
         return _with_changed_parts(message, self._decode_part)
 
     def decode_tool(self, tool: Tool | NativeTool) -> Tool | NativeTool:

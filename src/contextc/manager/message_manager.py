@@ -29,7 +29,7 @@ from contextc.errors import (
 )
 from contextc.formats.base import EncodedSegment, Formatter, Request, as_json
 from contextc.formats.lint_engine import RuleFinding, format_path
-from contextc.formats.message_preparation import NameCodec
+from contextc.formats.message_preparation import NameCodec, merge_unordered_results
 from contextc.formats.openai_chat.rules import CAMEL_CASE_NAMES
 from contextc.formats.registry import detect_tool_format
 from contextc.formats.registry import formatter as named_formatter
@@ -327,6 +327,12 @@ class PlainFormatter(Formatter):
     def encode_tool(self, tool: Tool) -> JSONObject:
         return msgspec.to_builtins(tool)
 
+    @staticmethod
+    def decode_body(body: bytes) -> "PlainRequest":
+        """Return the messages of a request in one pass, without plain data in between: all of them, each time."""
+        request = decode_plain_request(body)
+        return PlainRequest(messages=merge_unordered_results(request.messages), system=request.system)
+
     def _decode_request(self, body: JSONObject) -> Request:
         fields = ("messages", "system", "tools")
         return Request(
@@ -347,6 +353,14 @@ class PlainFormatter(Formatter):
         if len(given) != 1:
             raise InvalidReply(self.name, {"events": given})
         return given[0]
+
+
+class PlainRequest(msgspec.Struct, kw_only=True):
+    messages: list[Message] = []
+    system: Message | None = None
+
+
+decode_plain_request = msgspec.json.Decoder(PlainRequest).decode
 
 
 def decode_message(wire: JSONObject) -> Message:
@@ -560,10 +574,12 @@ class MessageManager:
             return self._formatter.format((), self._system_prompt)
         if left := Counter(each.why for each in self._sent.draft.left):
             log.info("left out messages: %s", ", ".join(f"{count} ({why})" for why, count in left.items()))
-        messages: list[Any] = self._sent.params.get(self._full_formatter.messages_key, [])
-        if self._full_formatter is not self._formatter:
-            request = self._full_formatter.decode_request(self._sent.params)
-            messages = self._formatter.format(request.messages, request.system.text if request.system else None)
+        if isinstance(self._formatter, Formatter):
+            messages: list[Any] = self._sent.params.get(self._full_formatter.messages_key, [])
+        else:
+            request = PlainFormatter.decode_body(self._sent.body)
+            prompt = request.system.text if request.system else None
+            messages = self._formatter.format(tuple(request.messages), prompt)
         log.info("formatted %d messages for %s", len(messages), self._name)
         return messages
 
