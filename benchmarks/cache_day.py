@@ -57,7 +57,13 @@ class Bill(NamedTuple):
     dollars: float = 0.0
 
     def add(self, other: "Bill") -> "Bill":
-        return Bill(*map(sum, zip(self, other, strict=True)))
+        return Bill(
+            requests=self.requests + other.requests,
+            tokens=self.tokens + other.tokens,
+            served=self.served + other.served,
+            written=self.written + other.written,
+            dollars=self.dollars + other.dollars,
+        )
 
 
 def times(longest: int, seed: int) -> Iterator[tuple[int, bool]]:

@@ -14,6 +14,7 @@ from contextc.messages import Reasoning
 from contextc.models import cost
 from contextc.prompts import Instructions
 from contextc.providers.registry import ProviderFacts
+from contextc.tools import NativeTool
 from tests.fake_vendors import KEY, FakeVendors, Reply, ScriptedCall
 from tests.fake_vendors.server import head_of
 from tests.fake_vendors.vendor import AcceptedRequest
@@ -65,6 +66,7 @@ class ChangingTools:
         self.options = {} if removed_tools is None else {"removed_tools": removed_tools}
         self.compiler = self.new_compiler()
         self.tools = [tool("files"), tool("notes")]
+        self.native: list[NativeTool] = []
         self.settings: JSONObject = {}
         self.instructions: Instructions = "You look things up."
         self.requests: list[Compiled] = []
@@ -98,7 +100,7 @@ class ChangingTools:
         return self.compiler.compile(
             conversation,
             instructions=self.instructions,
-            tools=self.tools,
+            tools=[*self.tools, *self.native],
             settings=self.settings,
             max_output_tokens=2_000,
             **options,  # pyright: ignore[reportArgumentType]

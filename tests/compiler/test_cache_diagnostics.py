@@ -2,11 +2,13 @@
 
 import asyncio
 from collections.abc import AsyncGenerator
+from typing import Unpack
 
 import pytest
 
 import contextc as cc
-from contextc._json import JSONObject, decode
+from contextc._json import JSONObject, as_object, decode
+from contextc.compiler.draft import CompilerOptionArguments
 from contextc.compiler.past_requests import load_records
 from contextc.compiler.prompt_cache import ReplyFacts, read_reply_facts
 from contextc.providers import ProviderCall
@@ -30,12 +32,14 @@ def reply_of(model: str, number: int) -> JSONObject:
 
 
 def compared_with(body: JSONObject) -> object:
-    found = body.get("diagnostics") or {}
-    return found.get("previous_message_id") or (body.get("prompt_cache_options") or {}).get("comparison_response_id")
+    found, options = as_object(body.get("diagnostics")), as_object(body.get("prompt_cache_options"))
+    return found.get("previous_message_id") or options.get("comparison_response_id")
 
 
-def talk(model: str | cc.Provider, **options: object) -> tuple[cc.MessageCompiler, list[cc.Compiled]]:
-    compiler = cc.MessageCompiler(cc.open_store("memory:"), model, **options)  # pyrefly: ignore[bad-argument-type]
+def talk(
+    model: str | cc.Provider, **options: Unpack[CompilerOptionArguments]
+) -> tuple[cc.MessageCompiler, list[cc.Compiled]]:
+    compiler = cc.MessageCompiler(cc.open_store("memory:"), model, **options)
     made: list[cc.Compiled] = []
     for number in range(3):
         compiler.store.append("demo", cc.user(f"Question {number}."))

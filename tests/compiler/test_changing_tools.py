@@ -294,13 +294,15 @@ def test_random_changes_are_accepted(format: str, seed: int) -> None:
     talk.compiler = talk.new_compiler()
     pool = [tool(f"source_{number}", note) for number in range(6) for note in ("", "Newer.")]
     setting = {"anthropic": "output_config", "openai_responses": "reasoning"}.get(format, "")
-    conversation = "demo"
+    conversation, rules = "demo", list[cc.PromptFragment]()
     for step in range(30):
         if chance.random() < 0.4:
             taken = {each.name: each for each in chance.sample(pool, chance.randint(1, 6))}
             talk.tools = [*taken.values()]
         if chance.random() < 0.2:
-            talk.instructions = [cc.PromptFragment(name, f"Rule {chance.random()}.") for name in ("style", "scope")]
+            talk.instructions = rules = [
+                cc.PromptFragment(name, f"Rule {chance.random()}.") for name in ("style", "scope")
+            ]
         if setting and chance.random() < 0.2:
             talk.settings = {setting: {"effort": chance.choice(("low", "high", "max"))}}
         if step > 4 and chance.random() < 0.1:
@@ -314,8 +316,7 @@ def test_random_changes_are_accepted(format: str, seed: int) -> None:
             talk.compiler = talk.new_compiler()
         compiled = talk.step(conversation, text="so it goes " * chance.choice((1, 5, 200)))
         assert lint(compiled.params, format=format) == []
-        held = talk.instructions if isinstance(talk.instructions, list) else []
-        assert all(str(each.text).encode() in compiled.body for each in held if isinstance(each, cc.PromptFragment))
+        assert all(str(each.text).encode() in compiled.body for each in rules)
         wanted = {each.name for each in talk.tools}
         assert set(names(compiled)) >= wanted
         if "keep" not in talk.options.values():
@@ -400,12 +401,11 @@ def test_a_tool_that_the_provider_runs_does_not_stay_declared() -> None:
         ("openai_responses", {"type": "web_search"}),
     ):
         talk = ChangingTools(format, appends=False, removed_tools="keep")
-        functions = talk.tools
-        talk.tools = [*functions, NativeTool(provider=talk.provider.formatter.provider, data=search)]
+        talk.native = [NativeTool(provider=talk.provider.formatter.provider, data=search)]
         talk.store.append("demo", cc.user("First?"))
         with talk.compiler.attempt(talk.compile()) as attempt:
             attempt.commit(cc.assistant("Done."))
-        talk.tools = functions
+        talk.native = []
         talk.store.append("demo", cc.user("Second?"))
         compiled = talk.compile()
         assert (compiled.manifest.why, compiled.record.remarks) == ("tools changed", ())
@@ -414,10 +414,9 @@ def test_a_tool_that_the_provider_runs_does_not_stay_declared() -> None:
 
 def test_an_appended_tool_of_the_provider_does_not_stay_declared() -> None:
     talk = ChangingTools("openai_responses", removed_tools="keep")
-    functions = talk.tools
+    search = NativeTool(provider="openai", data={"type": "web_search"})
     reasons: list[str] = []
-    for tools in (functions, [*functions, NativeTool(provider="openai", data={"type": "web_search"})], functions):
-        talk.tools = tools
+    for talk.native in ([], [search], []):
         talk.store.append("demo", cc.user("Next?"))
         compiled = talk.compile()
         with talk.compiler.attempt(compiled) as attempt:
@@ -496,10 +495,9 @@ def test_the_linter_counts_breakpoints_of_tools_in_messages() -> None:
 def test_a_tool_without_a_name_is_not_removed_by_one(format: str, unnamed: JSONObject, reasons: list[str]) -> None:
     """The vendor would not know it. A breakpoint among the tools is none of them."""
     talk = ChangingTools(format)
-    functions, found = talk.tools, list[str]()
+    found: list[str] = []
     native = NativeTool(provider=talk.provider.formatter.provider, data=unnamed)
-    for tools in ([*functions, native], functions, [*functions, native], functions):
-        talk.tools = tools
+    for talk.native in ([native], [], [native], []):
         talk.store.append("demo", cc.user("Next?"))
         compiled = talk.compile()
         with talk.compiler.attempt(compiled) as attempt:

@@ -46,8 +46,14 @@ def reply(model: str, text: str, *, compacts: bool = False, calls: bool = False,
             "usage": usage,
         }
     item = {"type": "compaction", "id": f"cmp_{number}", "encrypted_content": SEALED}
-    said = {"type": "output_text", "text": text, "annotations": []}
-    message = {"type": "message", "id": f"msg_{number}", "role": "assistant", "status": "completed", "content": [said]}
+    said: JSONObject = {"type": "output_text", "text": text, "annotations": []}
+    message: JSONObject = {
+        "type": "message",
+        "id": f"msg_{number}",
+        "role": "assistant",
+        "status": "completed",
+        "content": [said],
+    }
     call = {
         "type": "function_call",
         "id": f"fc_{number}",

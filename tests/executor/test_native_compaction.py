@@ -45,7 +45,13 @@ class Anthropic(Listening):
         self.headers.append(dict(call.headers))
         usage = {"input_tokens": 0, "output_tokens": 0}
         iterations = [{"type": "compaction", "input_tokens": 144, "output_tokens": 276}]
-        message = {"id": "msg_c", "type": "message", "role": "assistant", "model": "claude-opus-5-5", "content": []}
+        message: JSONObject = {
+            "id": "msg_c",
+            "type": "message",
+            "role": "assistant",
+            "model": "claude-opus-5-5",
+            "content": [],
+        }
         yield {"type": "message_start", "message": {**message, "usage": usage}}
         yield {"type": "content_block_start", "index": 0, "content_block": self.block}
         yield {"type": "content_block_stop", "index": 0}
