@@ -705,7 +705,7 @@ class ArgumentCache:
         if (stored := self._load_head(state)) is None:
             return None
         key = self._formatter.messages_key
-        request = self._formatter.decode_request({**stored, key: stored[key][:-1]})
+        request = self._formatter.decode_request({**stored, key: step.list_leading_messages(stored, key)})
         text = request.system.text if request.system is not None else ""
         static = PromptBuilder([PromptFragment("sent", text)]).render().static
         return cache_put(self._sent_static, state.head.static, static)
