@@ -675,6 +675,8 @@ class _RowEncoder:
         return NewRow(row, join_messages(wire), wire)
 
     def _with_text_files(self, entries: Sequence[DraftEntry], blobs: Mapping[str, bytes]) -> list[DraftEntry]:
+        if not any([item.texts for item, _ in entries]):
+            return [*entries]
         found: list[DraftEntry] = []
         for item, message in entries:
             written, notes = write_text_files(

@@ -211,7 +211,8 @@ class AnthropicFormatter(CodecFormatter):
         return encode_context_management(context, spelled)
 
     def describe_edits(self, reply: Message) -> tuple[str, ...]:
-        return tuple(describe_applied_edits(own_extra(reply.extra, self.provider))) if reply.extra else ()
+        own = own_extra(reply.extra, self.provider)
+        return tuple(describe_applied_edits(own)) if "context_management" in own else ()
 
     def read_compaction(self, block: JSONObject) -> str:
         if block.get("type") != COMPACTION or not block.get("content"):  # without a text it failed, and has no effect
@@ -226,7 +227,8 @@ class AnthropicFormatter(CodecFormatter):
 
     def read_continuation(self, reply: Message) -> Continuation | None:
         """Return the container of a reply: the code in it waits for results, and its files are there."""
-        return find_container(own_extra(reply.extra, self.provider)) if reply.extra else None
+        own = own_extra(reply.extra, self.provider)
+        return find_container(own) if "container" in own else None
 
     def with_continuation(self, request: Request, value: str) -> Request:
         """Return the request with a container, if it has tools that the API runs and names no container itself."""

@@ -399,7 +399,7 @@ def decode_reply(reply: JSONObject, provider: str) -> Message:
     rest = {
         name: reply[name] for name in ("id", "model", "stop_reason", "stop_details", "container") if reply.get(name)
     }
-    if edits := _applied_edits(reply):
+    if "context_management" in reply and (edits := _applied_edits(reply)):
         rest["context_management"] = {"applied_edits": edits}
     return Message(
         role="assistant",
@@ -438,12 +438,14 @@ def find_container(reply: JSONObject) -> Continuation | None:
 
 def _decode_usage(reply: JSONObject) -> Usage:
     usage = as_object(reply.get("usage"))
+    tokens, searches = _tokens(usage), as_object(usage.get("server_tool_use")).get("web_search_requests") or 0
+    if not (searches or usage.get("iterations") or reply.get("context_management")):  # nearly always
+        return Usage(**tokens, **_billing_facts(usage))
     iterations = as_objects(usage.get("iterations"))
     samplings = [each for each in iterations if each.get("type") in SAMPLINGS]
     served = next((str(each.get("model") or "") for each in samplings if each["type"] == FALLBACK), None)
     answered = served if served is not None else ""
     own = [each for each in samplings if served is None or _is_of_fallback(each, answered)]
-    tokens, searches = _tokens(usage), as_object(usage.get("server_tool_use")).get("web_search_requests") or 0
     summed = [_tokens(each) for each in own]
     if len(own) < 2 or sum([each["input"] for each in summed]) != tokens["input"]:
         summed = []
@@ -452,10 +454,7 @@ def _decode_usage(reply: JSONObject) -> Usage:
     calls = [*_billed_calls(iterations, answered, has_fallback=served is not None)]
     return Usage(
         **{**tokens, "cache_write_long": lasting},
-        reasoning=as_object(usage.get("output_tokens_details")).get("thinking_tokens") or 0,
-        tier=billing_word(usage.get("service_tier")),
-        speed=billing_word(usage.get("speed")),
-        region=billing_word(usage.get("inference_geo")),
+        **_billing_facts(usage),
         model=answered or (str(reply.get("model") or "") if served is not None else ""),
         calls=tuple([*calls, *[BilledCall(kind=WEB_SEARCH, count=searches)] * bool(searches)]),
         iterations=tuple([BilledCall(kind=MESSAGE, model="", **each) for each in summed]),
@@ -463,6 +462,15 @@ def _decode_usage(reply: JSONObject) -> Usage:
         or bool(_applied_edits(reply))
         or any([each.get("type") == COMPACTION for each in iterations]),
     )
+
+
+def _billing_facts(usage: JSONObject) -> dict[str, Any]:
+    return {
+        "reasoning": as_object(usage.get("output_tokens_details")).get("thinking_tokens") or 0,
+        "tier": billing_word(usage.get("service_tier")),
+        "speed": billing_word(usage.get("speed")),
+        "region": billing_word(usage.get("inference_geo")),
+    }
 
 
 def _billed_calls(iterations: Iterable[JSONObject], answered: str, *, has_fallback: bool) -> Iterator[BilledCall]:
