@@ -80,7 +80,7 @@ def test_compile_takes_a_function_where_it_takes_a_tool(compiler: cc.MessageComp
         ({"oversized": "x"}, "oversized: expected a number, got 'x'"),
         ({"keep_media": -1}, "keep_media >= 0"),
         ({"decay": 1, "low": 0.5}, "decay: expected True or False, got 1"),
-        ({"betas": ["x"]}, "betas is no option of a compiler. Pass the model as cc.provider(…, betas=…)."),
+        ({"betas": ["x"]}, "betas is not an option of a compiler. Pass the model as cc.provider(…, betas=…)."),
         ({"colour": "red"}, "Unknown compiler option 'colour'. Valid options are strategy, high"),
     ],
 )

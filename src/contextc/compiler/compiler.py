@@ -277,7 +277,7 @@ def _invalid_option(values: Mapping[str, object], text: str) -> InvalidSetting:
     for name, value in values.items():
         if name in PROVIDER_OPTIONS:
             return InvalidSetting(
-                f"{name} is no option of a compiler", fix=f"Pass the model as cc.provider(…, {name}=…)."
+                f"{name} is not an option of a compiler", fix=f"Pass the model as cc.provider(…, {name}=…)."
             )
         if name not in hints:
             return InvalidSetting(f"Unknown compiler option {name!r}", fix=f"Valid options are {', '.join(hints)}.")
