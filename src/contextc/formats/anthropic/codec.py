@@ -440,7 +440,7 @@ def _decode_usage(reply: JSONObject) -> Usage:
     usage = as_object(reply.get("usage"))
     tokens, searches = _tokens(usage), as_object(usage.get("server_tool_use")).get("web_search_requests") or 0
     if not (searches or usage.get("iterations") or reply.get("context_management")):  # nearly always
-        return Usage(**tokens, **_billing_facts(usage))
+        return Usage(**_figures(usage, tokens))
     iterations = as_objects(usage.get("iterations"))
     samplings = [each for each in iterations if each.get("type") in SAMPLINGS]
     served = next((str(each.get("model") or "") for each in samplings if each["type"] == FALLBACK), None)
@@ -453,8 +453,7 @@ def _decode_usage(reply: JSONObject) -> Usage:
     lasting = max([tokens["cache_write_long"], sum([each["cache_write_long"] for each in summed])])
     calls = [*_billed_calls(iterations, answered, has_fallback=served is not None)]
     return Usage(
-        **{**tokens, "cache_write_long": lasting},
-        **_billing_facts(usage),
+        **_figures(usage, {**tokens, "cache_write_long": lasting}),
         model=answered or (str(reply.get("model") or "") if served is not None else ""),
         calls=tuple([*calls, *[BilledCall(kind=WEB_SEARCH, count=searches)] * bool(searches)]),
         iterations=tuple([BilledCall(kind=MESSAGE, model="", **each) for each in summed]),
@@ -464,8 +463,9 @@ def _decode_usage(reply: JSONObject) -> Usage:
     )
 
 
-def _billing_facts(usage: JSONObject) -> dict[str, Any]:
+def _figures(usage: JSONObject, tokens: Mapping[str, int]) -> dict[str, Any]:
     return {
+        **tokens,
         "reasoning": as_object(usage.get("output_tokens_details")).get("thinking_tokens") or 0,
         "tier": billing_word(usage.get("service_tier")),
         "speed": billing_word(usage.get("speed")),
