@@ -297,6 +297,36 @@ def test_an_answer_never_stands_without_its_question(person: Person, model: Mode
     expect(person.page.locator(".prose, .typed")).to_have_text(["Count", "One two.", "Thanks", "You are welcome."])
 
 
+def test_a_state_that_is_fetched_ahead_of_the_events_takes_nothing_off_the_screen(person: Person) -> None:
+    """Guarantee 11.9: what waits, and a reply that is read, stay until events or messages follow."""
+    person.open()
+    shown = person.page.evaluate("""async () => {
+      const { initialState, reduce } = await import("/app/chat/conversation_state.js");
+      const waits = { number: 7, kind: "follow_up", text: "Thanks" };
+      const view = { branch: 1, revision: 0, length: 1, last_event: 2, queued: [waits], approvals: [],
+        running: { turn: 1, step: 1 }, pending: null, gauge: null };
+      const ended = { type: "view", view: { ...view, length: 4, last_event: 9, queued: [], running: null } };
+      const events = [
+        { type: "input-taken", number: 3, queued: 7, seq: 3 },
+        { type: "turn-start", number: 4, turn: 2, seq: 3 },
+        { type: "text-delta", number: 5, uid: "m4", text: "You are welcome." },
+      ];
+      const late = [
+        { type: "step-finish", number: 6, turn: 2, step: 0, seq: 4 },
+        { type: "turn-finish", number: 9, turn: 2 },
+      ];
+      const before = [{ type: "view", view }, ended, { type: "events", events }, ended].reduce(reduce, initialState());
+      const after = [{ type: "events", events: late }, ended].reduce(reduce, before);
+      const read = ({ sending, live }) => [...sending, ...live].map(({ parts, seq }) => [parts[0].text, seq]);
+      return [read(before), before.queued, read(after)];
+    }""")
+    assert shown == [
+        [["Thanks", 3], ["You are welcome.", 0]],
+        [],
+        [["Thanks", 3], ["You are welcome.", 4]],
+    ]
+
+
 def test_what_waits_can_be_taken_back(person: Person, model: Model) -> None:
     """Guarantee 11.9: as long as no turn has taken it."""
     gate = Gate()

@@ -87,7 +87,9 @@ function viewed(state, view) {
   const fresh = !state.view || !same;
   const { turn = 0, step = 0 } = view.running ?? {};
   const pending = view.pending ? [{ ...view.pending, turn, step, seq: 0, started: 0 }] : [];
-  const live = fresh ? pending : view.running ? state.live : state.live.filter((each) => each.seq);
+  // a view that is ahead of the events says nothing of what these have begun: they will end it, or store it
+  const ahead = !fresh && view.last_event > state.last;
+  const live = fresh ? pending : view.running || ahead ? state.live : state.live.filter((each) => each.seq);
   const newer = view.last_event >= state.last;
   return withoutStored({
     ...base,
@@ -96,8 +98,8 @@ function viewed(state, view) {
     length,
     known: Math.max(base.known, length),
     live,
-    sending: view.running || !newer ? state.sending : state.sending.filter((each) => each.seq),
-    queued: newer ? view.queued : state.queued,
+    sending: view.running || ahead || !newer ? state.sending : state.sending.filter((each) => each.seq),
+    queued: newer && !ahead ? view.queued : state.queued,
     approvals: newer ? view.approvals : state.approvals,
     tools: newer ? waitingFor(view.approvals, base.tools) : base.tools,
     running: newer ? view.running : state.running,
