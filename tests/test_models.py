@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import cast
 import genai_prices
 import pytest
 from genai_prices.data_snapshot import get_snapshot
-from genai_prices.types import TieredPrices
+from genai_prices.types import ModelInfo, TieredPrices
 from splintr import Tokenizer
 
 import contextc as cc
@@ -213,15 +214,19 @@ OTHER_WINDOWS = {
 }
 
 
+def known_to_both() -> Iterator[tuple[str, cc.Model, ModelInfo]]:
+    """Yield the models that genai-prices knows, too: the name, our facts, and theirs."""
+    for name in list_models():
+        ours = model(name)
+        with suppress(LookupError):
+            _, info = get_snapshot().find_provider_model(name, None, PROVIDERS.get(ours.vendor, ours.vendor), None)
+            yield name, ours, info
+
+
 def test_windows_agree_with_genai_prices_where_both_know() -> None:
     """Two tables that are kept by different people."""
     compared, apart = 0, set[str]()
-    for name in list_models():
-        ours = model(name)
-        try:
-            _, info = get_snapshot().find_provider_model(name, None, PROVIDERS.get(ours.vendor, ours.vendor), None)
-        except LookupError:
-            continue
+    for name, ours, info in known_to_both():
         if info.context_window:
             compared += 1
             if abs(info.context_window - ours.window) > ours.window / 100:
@@ -240,12 +245,7 @@ def lowest(price: Decimal | TieredPrices) -> float:
 def test_prices_agree_with_genai_prices_where_both_know() -> None:
     """Costs are computed from them. At noon, DeepSeek costs as much as at most hours."""
     compared, apart = 0, set[str]()
-    for name in list_models():
-        ours = model(name)
-        try:
-            _, info = get_snapshot().find_provider_model(name, None, PROVIDERS.get(ours.vendor, ours.vendor), None)
-        except LookupError:
-            continue
+    for name, ours, info in known_to_both():
         theirs = info.get_prices(WHEN)
         if ours.price is None or theirs.input_mtok is None or theirs.output_mtok is None:
             continue

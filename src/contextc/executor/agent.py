@@ -471,7 +471,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         self._background, self._clients = BackgroundSummaries(), list[tuple[Store, Provider, ClientCache]]()
         self._elsewhere: WeakKeyDictionary[AgentExecutor, WeakKeyDictionary[Store, AgentExecutor]] = WeakKeyDictionary()
         self._beta_place: str | None = None
-        """Where the first model takes the beta flags of the options."""
+        """The header or field of the first model that takes the beta flags; None before an executor was made."""
         self._handoffs = self._checked_handoffs(handoffs, name)
         self._make_executor = partial(
             self._executor_of,

@@ -414,7 +414,7 @@ class Formatter(ABC):
         return ()
 
     def read_compaction(self, block: JSONObject) -> str:
-        """Return the feature of the provider that a block of its own compaction needs; "" if it is no such block.
+        """Return the feature of the provider that a block of its own compaction needs; "" if it is another block.
 
         Nothing before such a block has to be sent.
         """
