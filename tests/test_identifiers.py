@@ -51,6 +51,7 @@ OTHER_THINGS = {
 }
 """Attributes of the agents of frameworks, a module, files, and an event of Codex."""
 FOREIGN = {*WORD.findall("""
+    ttlMs
     configurable_fields create_agent with_fallbacks with_retry with_structured_output
     AdvancedSQLiteSession AnthropicPromptCachingMiddleware CLAUDE_CODE_RESUME_PROMPT CacheConfig City
     Agnet conversaton hihg nmae run_snyc Toolbox
@@ -60,7 +61,8 @@ FOREIGN = {*WORD.findall("""
     ToolOutputTrimmer UIMessage addToolApprovalResponse ainvoke all_messages assert astream async_client
     cache_config call_1 call_2 call_7 call_model_input_filter comparison_response_id context_lens context_manager
     contextc_token_8377 contextlib convertToModelMessages convert_to_openai_messages files_x2E_read generateText
-    hidepid invoke_async langchain_core last_question max_budget_usd max_turns modelMessageSchema
+    files__read_file files__read_text_file hidepid invoke_async langchain_core last_question max_budget_usd max_turns
+    modelMessageSchema
     model_input_context onData open_work per_turn permission_mode plugin previous_interaction_id previous_message_id
     proactive_compression ps quick run_stream sendAutomaticallyWhen setting_sources shared_buffers shelf sslmode
     static_instruction streamText stream_async synchronous_standby_names thinking_blocks trim_messages useChat utils

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from contextc.formats import AnthropicFormatter, GeminiFormatter, OpenAIFormatter, formatter
     from contextc.linting import Violation, convert, fix, lint
     from contextc.manager import MessageManager
+    from contextc.mcp import MCPServer
     from contextc.messages import (
         Media,
         Message,
@@ -73,6 +74,7 @@ __all__ = [
     "ContextcError",
     "GeminiFormatter",
     "Limits",
+    "MCPServer",
     "Manifest",
     "Media",
     "Message",
@@ -130,6 +132,7 @@ _NAMES = {
     "formats": "AnthropicFormatter GeminiFormatter OpenAIFormatter formatter",
     "linting": "Violation convert fix lint",
     "manager": "MessageManager",
+    "mcp": "MCPServer",
     "messages": "Media Message Reasoning Text ToolCall ToolResult Usage assistant system tool_call tool_result user",
     "models": "Model model",
     "observation": "observe tap",

@@ -58,6 +58,7 @@ PACKAGE_TESTS = {
     "codex": PackageTests(
         extra="codex", tests=(f"{PROVIDERS}/test_codex.py", f"{PROVIDERS}/test_codex_tools.py"), needs=("openai>=3",)
     ),
+    "mcp": PackageTests(extra="mcp", tests=("tests/mcp",)),
     "postgres": PackageTests(
         extra="postgres",
         tests=("tests/store/test_message_log.py", "tests/store/test_faults_postgres.py", "-k", "postgres"),

@@ -40,6 +40,8 @@ from contextc.executor.agent_executor import AgentExecutor
 from contextc.executor.summaries import BackgroundSummaries
 from contextc.executor.turn import NOTHING_TO_DO, Turn, run_turn
 from contextc.executor.turn_store import TurnResult, add_usage
+from contextc.mcp.connection import ServerConnections
+from contextc.mcp.declaration import check_servers
 from contextc.messages import Message, Usage, system
 from contextc.prompts import Instructions, PromptFragment, add_fragment, list_instructions
 from contextc.providers import Provider
@@ -414,6 +416,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         "_make_executor",
         "_output",
         "_owns_store",
+        "_servers",
         "description",
     )
 
@@ -470,6 +473,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         self._output = output_type_of(output_type)
         self._background, self._clients = BackgroundSummaries(), list[tuple[Store, Provider, ClientCache]]()
         self._elsewhere: WeakKeyDictionary[AgentExecutor, WeakKeyDictionary[Store, AgentExecutor]] = WeakKeyDictionary()
+        servers = check_servers(options.get("mcp_servers"))
+        self._servers = ServerConnections(servers) if servers else None
         self._beta_place: str | None = None
         """The header or field of the first model that takes the beta flags; None before an executor was made."""
         self._handoffs = self._checked_handoffs(handoffs, name)
@@ -541,7 +546,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
                 f"handoffs: {provider.name} runs tools itself, within one reply, and cannot hand a conversation over",
                 fix="Hand over from an agent with another model. An agent of this provider can be handed over to.",
             )
-        made = made.sharing(self._find_clients(store, provider, made.config.clients), self._background)
+        made = made.sharing(self._find_clients(store, provider, made.config.clients), self._background, self._servers)
         return made.handing_over_to(self._members) if offered else made
 
     def _find_clients(self, store: Store, provider: Provider, made: ClientCache) -> ClientCache:
@@ -794,7 +799,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
         return await self.executor.compact(conversation, instructions=instructions, native=native)
 
     async def close(self) -> None:
-        """Close this event loop's clients of providers, and the store if the agent opened it.
+        """Close this event loop's clients of providers, its MCP servers, and the store if the agent opened it.
 
         The store of an `override` stays open: its block, or the caller that passed it, closes it.
         """

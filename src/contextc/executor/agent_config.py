@@ -29,6 +29,7 @@ from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.compiler.prompt_cache import CacheLifetime, check_lifetime, nearest_lifetime
 from contextc.errors import InvalidInput, InvalidSetting, ProviderFailed
 from contextc.executor.limits import Limits
+from contextc.mcp import MCPServer, ServerConnections
 from contextc.messages import Message, ToolCall, user
 from contextc.prompts import PromptContext
 from contextc.providers import Provider
@@ -172,6 +173,7 @@ class AgentOptions(TypedDict, total=False):
     cache: CacheLifetime | None
     betas: Sequence[str] | None
     headers: Mapping[str, str] | None
+    mcp_servers: Iterable[MCPServer] | MCPServer | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +193,8 @@ class AgentConfig:
     """Names of the trigger states that belong to a channel, not to the agent."""
     background: "BackgroundSummaries"
     clients: ClientCache
+    servers: ServerConnections | None = None
+    """The MCP servers whose tools the agent has beside `tools`; None if it has no servers."""
     context: ContextSource | None = None
     deps: Callable[[str], object] | None = None
     """Returns the dependencies of a turn whose caller passes none, by the conversation's name."""
@@ -680,6 +684,25 @@ def handoff_tool(name: str, description: str) -> FunctionTool:
 
 def handoff_tool_name(name: str) -> str:
     return f"transfer_to_{NOT_IN_TOOL_NAMES.sub('_', name)}"[:MAX_TOOL_NAME]
+
+
+# ── tools of MCP servers ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def with_server_tools(config: AgentConfig, tools: Mapping[str, FunctionTool]) -> AgentConfig:
+    """Return the configuration of an agent with tools of MCP servers. A tool of the agent with the same name stays."""
+    new = {name: each for name, each in tools.items() if name not in config.tools}
+    if not new:
+        return config
+    before = config.compile_arguments
+    return replace(
+        config,
+        tools={**config.tools, **new},
+        compile_arguments={
+            **before,
+            "tools": (*(before.get("tools") or ()), *[each.tool for each in new.values()]),
+        },
+    )
 
 
 # ── tools that the client runs ────────────────────────────────────────────────────────────────────────────────────────

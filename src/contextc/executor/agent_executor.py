@@ -49,6 +49,8 @@ from contextc.executor.summaries import BackgroundSummaries, ModelSummary, reque
 from contextc.executor.summaries import summarize as summarize_messages
 from contextc.executor.turn import PROVIDER_COMPACTION_STATE, Turn, run_turn
 from contextc.executor.turn_store import add_usage
+from contextc.mcp.connection import ServerConnections
+from contextc.mcp.declaration import check_servers
 from contextc.messages import Message, Usage
 from contextc.models import bill
 from contextc.prompts import Instructions, PromptContext, list_instructions
@@ -83,8 +85,8 @@ class AgentExecutor(agent_config.FixedOptions):
     a function of the conversation's name, which is called before each step. The default recipient is the author of the
     message that opens the turn. `run` names the run that the agent's messages belong to. `compiler` has the options of
     its compiler: `cc.CompilerOptions(keep_words=0.2)`; `cache` is one of them, and says how long the provider's prompt
-    cache should keep what it has read: "1h", for example. Of an executor, only `context` can be set later; other
-    assignments raise an error.
+    cache should keep what it has read: "1h", for example. `mcp_servers` are MCP servers whose tools the agent has, too.
+    Of an executor, only `context` can be set later; other assignments raise an error.
     """
 
     __slots__ = ("__weakref__", "_turns", "config")
@@ -126,7 +128,8 @@ class AgentExecutor(agent_config.FixedOptions):
                 "compiler=cc.CompilerOptions(fetch=False) switches the other one off.",
             )
         checked = check_triggers(default_triggers() if triggers is None else triggers)
-        prose = {} if functions or native or provider.model.tools else provider.prose_settings
+        servers = check_servers(options.get("mcp_servers"))
+        prose = {} if functions or native or servers or provider.model.tools else provider.prose_settings
         self.config = AgentConfig(
             store=store,
             agent=name,
@@ -148,6 +151,7 @@ class AgentExecutor(agent_config.FixedOptions):
             | {PROVIDER_COMPACTION_STATE},
             background=BackgroundSummaries(),
             clients=ClientCache(provider, store, endpoint),
+            servers=ServerConnections(servers) if servers else None,
             **given,
         )
         self.config.check()
@@ -455,9 +459,9 @@ class AgentExecutor(agent_config.FixedOptions):
         """Return a copy of this agent whose turns other agents can take over. `others` returns them for a store."""
         return self._copy(replace(self.config, handoffs=others))
 
-    def sharing(self, clients: ClientCache, background: BackgroundSummaries) -> Self:
-        """Return a copy of this agent that has the clients and the background summaries of another one."""
-        return self._copy(replace(self.config, clients=clients, background=background))
+    def sharing(self, clients: ClientCache, background: BackgroundSummaries, servers: ServerConnections | None) -> Self:
+        """Return a copy of this agent that has the clients, background summaries and MCP servers of another one."""
+        return self._copy(replace(self.config, clients=clients, background=background, servers=servers))
 
     def asking(self, approve: Approve | Suspend | None) -> Self:
         """Return a copy of this agent with another `approve` callback, for one conversation. It shares the client."""
@@ -469,12 +473,16 @@ class AgentExecutor(agent_config.FixedOptions):
         return self._copy(replace(self.config, owner=owner))
 
     async def close(self) -> None:
-        """Close this event loop's client of the provider. A summary that is being written there is cancelled."""
+        """Close this event loop's client of the provider, and its MCP servers. A summary that is being written there is
+        cancelled.
+        """
         others = self.config.handoffs(self.store).values() if self.config.handoffs is not None else ()
         for config in (self.config, *others):
             for each in (config, *config.fallbacks):
                 await each.background.close()
                 await each.clients.close()
+                if each.servers is not None:
+                    await each.servers.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,7 +6,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -25,7 +25,13 @@ from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.ledger import SessionManager, load_messages_by_place
 from contextc.errors import ContextcError, ContextOverflow, ConversationBusy, LeaseLost, ProviderFailed, describe_error
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
-from contextc.executor.agent_config import AgentConfig, Suspend, handoff_tool_name, with_client_tools
+from contextc.executor.agent_config import (
+    AgentConfig,
+    Suspend,
+    handoff_tool_name,
+    with_client_tools,
+    with_server_tools,
+)
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.executor.fragment_rendering import TurnFragments
 from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS
@@ -64,6 +70,7 @@ from contextc.store.store import leases_of
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.store.turn_records import TurnRecord, drop_incomplete_call, load_last_turn, may_have_run
+from contextc.tools import FunctionTool
 from contextc.tools.todos import Todo
 from contextc.triggers import (
     Evaluation,
@@ -677,6 +684,7 @@ class TurnRunner:
         """Go on with this configuration: that of the agent, or of its next model."""
         config = self._agent_config = config.without_refused_betas()
         self.config = with_client_tools(config, self.turn_store.client_tools)
+        self._server_tools: Mapping[str, FunctionTool] = {}
         self.preparer = StepPreparer(self.config, self.turn_store, self.turn_state)
 
     async def run(self, *, cancelled: bool = False) -> None:
@@ -825,6 +833,14 @@ class TurnRunner:
         if channel != record.channel:
             await run_blocking(record.use_channel, channel, config.channel_trigger_names)
 
+    async def _load_server_tools(self) -> None:
+        """Take over the tools of MCP servers as they are now."""
+        servers = self._agent_config.servers
+        if servers is not None and (found := await servers.load_tools()) != self._server_tools:
+            self._server_tools = found
+            config = with_server_tools(self._agent_config, found)
+            self.config = self.preparer.config = with_client_tools(config, self.turn_store.client_tools)
+
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _run_steps(self) -> str:
@@ -833,6 +849,7 @@ class TurnRunner:
         if owner is not None:
             await run_blocking(owner.check, self.turn_store.turn)
         await self._select_agent(has_open_calls=bool(self.turn_store.turn.steps))
+        await self._load_server_tools()
         if self.turn_store.turn.steps:  # the turn was interrupted or suspended, and is resumed
             await run_blocking(
                 self.turn_state.restore, self.turn_store.store, self.turn_store.conversation, self.turn_store.turn
@@ -850,6 +867,7 @@ class TurnRunner:
             if await self._continue_later():
                 return HANDED_OVER
             index = self.turn_store.turn.steps + 1
+            await self._load_server_tools()
             prepared = await self._prepare(self.preparer.prepare, index)
             if prepared.stop is not None:
                 return prepared.stop
@@ -968,6 +986,7 @@ class TurnRunner:
                 await run_blocking(self.turn_store.append_events, retry_event(failure, 0.0, 1))
                 self._use(self._agent_config if refused else self._agent_config.with_next_model())
                 await self._use_channel()
+                await self._load_server_tools()
                 prepared = await self._prepare(self.preparer.prepare_for_next_model, index)
 
     async def _call_model(self, prepared: PreparedStep, index: int, endpoint: Endpoint) -> ReceivedReply:

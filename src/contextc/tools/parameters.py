@@ -794,7 +794,13 @@ def nested_field_errors(schema: JSONObject, value: JSON, place: str = "", *, top
 
     One arm of a union must fit: otherwise an object with wrong fields could be read as one without fields.
     """
-    arms = [arm for arm in cast(list[JSONObject], schema.get("anyOf", ())) if arm.get("type") == json_type_name(value)]
+    if not isinstance(schema, dict):  # True and False are schemas, too
+        return []
+    arms = [
+        arm
+        for arm in cast(list[JSONObject], schema.get("anyOf", ()))
+        if isinstance(arm, dict) and arm.get("type") == json_type_name(value)
+    ]
     if isinstance(value, list):
         items = cast(JSONObject, (arms[0] if len(arms) == 1 else schema).get("items", {}))
         return [

@@ -1,0 +1,452 @@
+"""The processes and connections of MCP servers, and calls of their tools.
+
+A connection belongs to the event loop that it was opened on, and is owned by one task there: the package `mcp` requires
+that a connection is closed by the task that opened it. It is opened on first use and shared by all turns. A server that
+has ended is started again when it is needed, after a pause, and only so often.
+
+Nothing that a server does raises here. `refresh` keeps the last list of tools that was read, and `call` returns an
+error result, which the model reads.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cache
+from importlib import import_module
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
+
+from contextc._credential_mask import get_logger, mask_secrets
+from contextc._installed_packages import check_package, importing, installed_version
+from contextc._worker_threads import run_blocking
+from contextc.errors import ContextcError, describe_error
+from contextc.mcp.declaration import SEPARATOR, MCPServer, check_servers
+from contextc.mcp.results import read_content, read_definition
+from contextc.messages import ToolResult
+from contextc.tools.context import ToolContext
+from contextc.tools.definitions import Tool
+from contextc.tools.function_tool import FunctionTool, tool
+
+if TYPE_CHECKING:
+    import mcp_types as types
+    from mcp.client import Client, IncomingMessage, Transport
+
+log = get_logger("contextc.mcp")
+for _name in ("mcp.client.stdio", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "client", "httpx2"):
+    get_logger(_name)  # those of the package log what servers send: credentials in it are masked, too
+EXTRA = "mcp"
+MAX_PAGES, MAX_TOOLS = 100, 2_000
+"""The largest list of tools that is read from a server."""
+REFRESH_SECONDS = 5.0
+"""The time that a step waits for a changed list. Then it uses the one before, and asks again after that time."""
+MAX_FAILURES, MAX_PAUSE = 5, 60.0
+"""A server is not started again after so many failures in a row; the longest pause before a start, in seconds."""
+MAX_EVENT_BYTES = 32 << 20
+"""The largest message of an HTTP server that is sent as an event."""
+HTTP_TIMEOUT = 300.0
+"""The longest silence of an HTTP server, in seconds."""
+STDERR_BYTES = 2_000
+MAX_ERROR_CHARACTERS = 2_000
+ENDED_PROBLEM = "it has ended"
+INPUT_REQUIRED_RESULT = (
+    "Not completed: the server asks for further input, which cannot be given within a call. It asks for: {}"
+)
+
+
+class ServerConnection:
+    """The connection to one server on one event loop, and the tools that it offers."""
+
+    def __init__(self, server: MCPServer) -> None:
+        self.server = server
+        self.tools: dict[str, FunctionTool] = {}
+        """The tools of the server that an agent may use, by the names that models call them by."""
+        self.problem = ""
+        """The reason why the server does not run, for people."""
+        self._client: Client | None = None
+        self._owner: asyncio.Task[None] | None = None
+        self._opened = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._is_closing = self._was_awaited = self._is_listening = False
+        self._is_stale, self._fresh_until = True, 0.0
+        self._failures, self._not_before = 0, 0.0
+        self._loading = asyncio.Lock()
+
+    async def refresh(self) -> None:
+        """Start the server if it does not run, and load its list of tools if that may have changed.
+
+        Only the first start is waited for. The tools of a server that is slow appear in a later step.
+        """
+        if self._client is not None:
+            await self._refresh_list(self._client)
+        elif not self._was_awaited:
+            self._was_awaited = True
+            await self._run()
+        else:
+            self._start()
+
+    async def call(self, name: str, arguments: Mapping[str, object], context: ToolContext) -> ToolResult:
+        """Call a tool by the server's name of it. Whatever goes wrong becomes an error result."""
+        if (client := self._client or await self._run()) is None:
+            return _error(self._stopped_text())
+        return await self._call(client, name, arguments, context)
+
+    async def close(self) -> None:
+        """End the process or the connection, and wait until it has ended."""
+        if (owner := self._owner) is not None:
+            self._is_closing = True
+            self._stop.set()
+            if self._client is None:  # it is being opened
+                owner.cancel()
+            await asyncio.wait({owner})
+            self._is_closing = False
+        self._failures, self._was_awaited = 0, False
+
+    def _stopped_text(self) -> str:
+        if self._failures >= MAX_FAILURES:
+            return f"The server {self.server.name} does not run and is not started again: {self.problem}."
+        wait = self._not_before - asyncio.get_running_loop().time()
+        again = f"in {wait:.0f} seconds" if wait > 1 else "with the next call"
+        return f"The server {self.server.name} does not run: {self.problem}. It is started again {again}."
+
+    # ── the task that owns the connection ─────────────────────────────────────────────────────────────────────────────
+
+    def _start(self) -> bool:
+        """Start the server, unless it is being started. Return False if it may not be started now."""
+        if self._owner is None:
+            if self._failures >= MAX_FAILURES or asyncio.get_running_loop().time() < self._not_before:
+                return False
+            self._opened, self._stop = asyncio.Event(), asyncio.Event()
+            self._owner = asyncio.create_task(self._own(), name=f"MCP server {self.server.name}")
+        return True
+
+    async def _run(self) -> "Client | None":
+        """Start the server, and wait until it runs. Return None if it cannot run now."""
+        if self._opened.is_set() and (ending := self._owner) is not None:
+            await asyncio.wait({ending})
+        if self._start():
+            await self._opened.wait()
+        return self._client
+
+    async def _own(self) -> None:
+        """Open the connection, keep it until it ends, and close it."""
+        problem, stderr = ENDED_PROBLEM, _StderrTail()
+        try:
+            async with AsyncExitStack() as stack:
+                async with asyncio.timeout(self.server.start_timeout):
+                    client = await self._open(stack, stderr)
+                    await self._load_tools(client)
+                self._client, self.problem = client, ""
+                self._opened.set()
+                listening = asyncio.create_task(self._listen(client))
+                try:
+                    await self._stop.wait()
+                finally:
+                    self._client = None
+                    listening.cancel()
+                    await asyncio.wait({listening})
+        except TimeoutError:
+            problem = f"it did not answer within {self.server.start_timeout:g} seconds"
+        except ContextcError as error:
+            problem = str(error)
+        except Exception as error:  # whatever the package raises
+            problem = describe_error(_first_of(error)) if not self._opened.is_set() else ENDED_PROBLEM
+            log.debug("MCP server %s", self.server.name, exc_info=error)
+        finally:
+            self._client = self._owner = None
+            if not self._is_closing:
+                self._note_failure(problem, stderr.text)
+            self._opened.set()
+
+    def _note_failure(self, problem: str, stderr: str) -> None:
+        """Count a failure, and pause before the next start, but not before the first one after a success."""
+        self._failures += 1
+        pause = 0.0 if self._failures == 1 else min(2.0 ** (self._failures - 2), MAX_PAUSE)
+        self._not_before = asyncio.get_running_loop().time() + pause
+        secrets = [*self.server.env.values(), *self.server.headers.values()]
+        secrets += [value for name in self.server.variables() if (value := os.environ.get(name))]
+        self.problem = mask_secrets(problem.rstrip("."), secrets)[:MAX_ERROR_CHARACTERS]
+        output = f". It wrote: {mask_secrets(stderr, secrets)}" if stderr else ""
+        log.warning("MCP server %s does not run: %s%s", self.server.name, self.problem, output)
+
+    async def _open(self, stack: AsyncExitStack, stderr: "_StderrTail") -> "Client":
+        with importing("mcp", extra=EXTRA, needed_by="MCP servers"):
+            await run_blocking(import_module, "mcp.client.stdio")  # it takes a second
+        from mcp.client import Client
+        from mcp_types import Implementation
+
+        server = self.server.expanded()
+        transport = await _open_http(server, stack) if server.url else await _start_program(server, stack, stderr)
+        client = Client(
+            _watched(transport, self._stop.set),
+            client_info=Implementation(name="contextc", version=installed_version("contextc") or "0"),
+            message_handler=self._on_message,
+            cache=None,  # the list is kept here
+        )
+        return await stack.enter_async_context(client)
+
+    # ── the list of tools ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _refresh_list(self, client: "Client") -> None:
+        loop = asyncio.get_running_loop()
+        if not self._is_stale and (self._is_listening or loop.time() < self._fresh_until):
+            return
+        try:
+            async with asyncio.timeout(REFRESH_SECONDS):
+                await self._load_tools(client)
+        except Exception as error:  # the list before stays in use
+            self._is_stale, self._fresh_until = False, loop.time() + REFRESH_SECONDS
+            log.debug("MCP server %s: its tools were not listed again", self.server.name, exc_info=error)
+
+    async def _load_tools(self, client: "Client") -> None:
+        async with self._loading:
+            self._is_stale = False  # a change from now on makes it stale again
+            found, seconds = await self._list_tools(client)
+            self._fresh_until = asyncio.get_running_loop().time() + seconds
+            known, self.tools = self.tools, {}
+            for each in found:
+                name = f"{self.server.name}{SEPARATOR}{each.name}"
+                if not self.server.offers(each.name) or name in self.tools:
+                    continue
+                spec = read_definition(name, each)
+                if isinstance(spec, str):
+                    log.warning("MCP server %s: the tool %.100s is not offered: %s", self.server.name, each.name, spec)
+                else:
+                    before = known.get(name)
+                    is_same = before is not None and before.tool == spec
+                    self.tools[name] = before if before is not None and is_same else self._make_tool(spec, each.name)
+
+    async def _list_tools(self, client: "Client") -> "tuple[list[types.Tool], float]":
+        """Return the tools that the server lists, and the seconds for which it says that the list holds."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        found: list[types.Tool] = []
+        if client.server_capabilities.tools is None:
+            return found, inf
+        cursor, seconds = None, inf
+        for _ in range(MAX_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            found += page.tools
+            if client.protocol_version in MODERN_PROTOCOL_VERSIONS:
+                seconds = min(seconds, page.ttl_ms / 1000)
+            cursor = page.next_cursor
+            if not cursor or len(found) >= MAX_TOOLS:
+                break
+        return sorted(found[:MAX_TOOLS], key=lambda each: each.name), seconds
+
+    def _make_tool(self, spec: Tool, name: str) -> FunctionTool:
+        async def call(contextc_context: ToolContext, /, **arguments: object) -> ToolResult:
+            return await self.call(name, arguments, contextc_context)
+
+        return tool(spec, call, timeout=self.server.timeout, approval=self.server.requires_approval(name))
+
+    async def _on_message(self, message: "IncomingMessage") -> None:
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            self._is_stale = True
+
+    async def _listen(self, client: "Client") -> None:
+        """Listen for changes of the list, which servers of the newer protocol announce only on request."""
+        from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+        tools = client.server_capabilities.tools
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+            return
+        try:
+            async with client.listen(tools_list_changed=True) as subscription:
+                self._is_stale = True  # it may have changed before
+                self._is_listening = bool(subscription.honored.tools_list_changed)
+                async for _ in subscription:
+                    self._is_stale = True
+        except Exception as error:
+            log.debug("MCP server %s announces no changes", self.server.name, exc_info=error)
+        finally:
+            self._is_listening = False
+
+    # ── calls ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _call(
+        self, client: "Client", name: str, arguments: Mapping[str, object], context: ToolContext
+    ) -> ToolResult:
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, CallToolResult
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            figures = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
+            context.progress(f"{message} ({figures})" if message else figures)
+
+        try:
+            try:
+                result = await _send_call(client, name, arguments, report)
+            except MCPError as error:
+                if error.code != HEADER_MISMATCH:
+                    raise
+                await self._load_tools(client)  # the headers of a call follow from the listed schema
+                result = await _send_call(client, name, arguments, report)
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED or (self.server.url and error.code == INVALID_REQUEST):
+                self._stop.set()  # of an HTTP server: the session is gone
+                return _error(
+                    f"The server {self.server.name} ended the connection. What the call had done by then stays done."
+                )
+            return _error(f"The server {self.server.name} answered with an error: {_shortened(error.message)}")
+        except Exception as error:  # an answer that does not follow the protocol, or a connection that broke
+            log.debug("MCP server %s: call of %s failed", self.server.name, name, exc_info=error)
+            problem = _shortened(describe_error(_first_of(error)).partition("\n")[0])
+            return _error(f"The answer of the server {self.server.name} could not be read: {problem}")
+        self._failures = 0
+        if not isinstance(result, CallToolResult):
+            asked = [getattr(each.params, "message", each.method) for each in (result.input_requests or {}).values()]
+            return _error(INPUT_REQUIRED_RESULT.format(_shortened("; ".join(map(str, asked))) or "more time"))
+        content: Any = read_content(result)  # ToolResult converts lists; its field has the type after that
+        return ToolResult(call_id="", name="", content=content, is_error=result.is_error)
+
+
+class ServerConnections:
+    """The MCP servers of an agent, each with one connection for each event loop."""
+
+    def __init__(self, servers: Sequence[MCPServer]) -> None:
+        self.servers = check_servers(servers)
+        if self.servers:
+            check_package("mcp", extra=EXTRA, needed_by="MCP servers")
+        self._connections: WeakKeyDictionary[asyncio.AbstractEventLoop, list[ServerConnection]] = WeakKeyDictionary()
+
+    def on_this_loop(self) -> list[ServerConnection]:
+        """Return the connections of the running event loop. They are not opened by this."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._connections:
+            self._connections[loop] = [ServerConnection(each) for each in self.servers]
+        return self._connections[loop]
+
+    async def load_tools(self) -> dict[str, FunctionTool]:
+        """Return the tools of all servers as they are now, by name. Servers that do not run yet are started."""
+        connections = self.on_this_loop()
+        await asyncio.gather(*[each.refresh() for each in connections])
+        return {name: each for connection in connections for name, each in connection.tools.items()}
+
+    def problems(self) -> dict[str, str]:
+        """Return the reasons why servers do not run on this event loop, by their names."""
+        return {each.server.name: each.problem for each in self.on_this_loop() if each.problem}
+
+    async def close(self) -> None:
+        """End the processes and connections of this event loop."""
+        for each in self._connections.pop(asyncio.get_running_loop(), []):
+            await each.close()
+
+
+# ── transports ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _StderrTail(asyncio.Protocol):
+    """The last bytes that a program wrote to its standard error."""
+
+    def __init__(self) -> None:
+        self._tail = b""
+
+    def data_received(self, data: bytes) -> None:
+        self._tail = (self._tail + data)[-STDERR_BYTES:]
+
+    @property
+    def text(self) -> str:
+        return " ".join(self._tail.decode(errors="replace").split())
+
+
+async def _start_program(server: MCPServer, stack: AsyncExitStack, stderr: _StderrTail) -> "Transport":
+    """Return the transport of a program. What it writes to its standard error is read, and its last part kept."""
+    from mcp.client.stdio import StdioServerParameters, stdio_client
+
+    parameters = StdioServerParameters(
+        command=server.command,
+        args=list(server.args),
+        env=server.environment(),
+        cwd=server.cwd or None,
+        encoding_error_handler="replace",
+    )
+    if sys.platform == "win32":
+        return stdio_client(parameters, errlog=stack.enter_context(open(os.devnull, "w")))
+    read, write = os.pipe()
+    source, target = os.fdopen(read, "rb"), os.fdopen(write, "w")
+    stack.callback(target.close)
+    reader, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: stderr, source)
+    stack.callback(reader.close)
+    return stdio_client(parameters, errlog=target)
+
+
+async def _open_http(server: MCPServer, stack: AsyncExitStack) -> "Transport":
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    client = httpx2.AsyncClient(headers=dict(server.headers), timeout=HTTP_TIMEOUT)
+    await stack.enter_async_context(client)
+    return streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES)
+
+
+@asynccontextmanager
+async def _watched(transport: "Transport", on_end: Callable[[], None]) -> AsyncGenerator[Any]:
+    """Return a transport that reports its end: the package tells only those who wait for an answer."""
+    async with transport as (read, write):
+        yield _WatchedStream(read, on_end), write
+
+
+class _WatchedStream:
+    """A stream of messages that calls a function when it ends."""
+
+    def __init__(self, stream: Any, on_end: Callable[[], None]) -> None:  # the package's streams have no common class
+        self._stream, self._on_end = stream, on_end
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> "_WatchedStream":
+        return self
+
+    async def __anext__(self) -> object:
+        try:
+            return await self._stream.__anext__()
+        except StopAsyncIteration:
+            self._on_end()
+            raise
+
+    async def __aenter__(self) -> "_WatchedStream":
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: Any) -> bool | None:
+        return await self._stream.__aexit__(*error)
+
+
+# ── a call on the wire ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@cache
+def _result_reader() -> Any:
+    from mcp_types import CallToolResult, InputRequiredResult
+    from pydantic import TypeAdapter
+
+    return TypeAdapter[Any](CallToolResult | InputRequiredResult)
+
+
+async def _send_call(
+    client: "Client", name: str, arguments: Mapping[str, object], progress: Any
+) -> "types.CallToolResult | types.InputRequiredResult":
+    """Send a call. `Client.call_tool` would refuse a result that does not follow the schema that the server gave."""
+    from mcp_types import CallToolRequest, CallToolRequestParams
+
+    request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=dict(arguments)))
+    return await client.session.send_request(request, _result_reader(), progress_callback=progress)
+
+
+def _error(text: str) -> ToolResult:
+    return ToolResult(call_id="", name="", content=text, is_error=True)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MAX_ERROR_CHARACTERS else f"{text[:MAX_ERROR_CHARACTERS]}…"
+
+
+def _first_of(error: BaseException) -> BaseException:
+    """Return the first error of a group: task groups wrap even a single one."""
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error
