@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from contextc import executor as executor
     from contextc import formats as formats
     from contextc import inspection as inspection
+    from contextc import instruction_files as instruction_files
     from contextc import interchange as interchange
     from contextc import linting as linting
     from contextc import manager as manager
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from contextc.errors import ContextcError
     from contextc.executor import Agent, AgentExecutor, AgentResult, Limits, Suspend, TurnResult
     from contextc.formats import AnthropicFormatter, GeminiFormatter, OpenAIFormatter, formatter
+    from contextc.instruction_files import InstructionFiles, Skills
     from contextc.linting import Violation, convert, fix, lint
     from contextc.manager import MessageManager
     from contextc.mcp import MCPServer
@@ -73,6 +75,7 @@ __all__ = [
     "CompilerOptions",
     "ContextcError",
     "GeminiFormatter",
+    "InstructionFiles",
     "Limits",
     "MCPServer",
     "Manifest",
@@ -88,6 +91,7 @@ __all__ = [
     "Provider",
     "Reasoning",
     "SessionManager",
+    "Skills",
     "Store",
     "Suspend",
     "Text",
@@ -130,6 +134,7 @@ _NAMES = {
     "errors": "ContextcError",
     "executor": "Agent AgentExecutor AgentResult Limits Suspend TurnResult",
     "formats": "AnthropicFormatter GeminiFormatter OpenAIFormatter formatter",
+    "instruction_files": "InstructionFiles Skills",
     "linting": "Violation convert fix lint",
     "manager": "MessageManager",
     "mcp": "MCPServer",
@@ -153,6 +158,7 @@ _PACKAGES = frozenset(
         "executor",
         "formats",
         "inspection",
+        "instruction_files",
         "interchange",
         "linting",
         "manager",

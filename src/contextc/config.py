@@ -26,6 +26,8 @@ from contextc.errors import InvalidSetting
 
 CONFIG_FILE = "contextc.toml"
 TRUST_FILE = "trusted.json"
+IMPORTS = " imports\n"
+"""Between the root of a project and a file outside it, in the keys of trusted files."""
 SAFE_SETTINGS = frozenset({"local_idle", "session_gap"})
 """Settings that a project's file may change without being trusted."""
 SAFE_PROVIDER_FACTS = frozenset({"window", "output"})
@@ -75,6 +77,8 @@ class Settings(NamedTuple):
     """The pause after an agent's last turn that makes its next turn begin a session."""
     summary_instructions: Setting = Setting("", "default")
     """Things that summaries of old messages should keep, in addition to what they always keep."""
+    instruction_files: Setting = Setting("on", "default")
+    """`on`: agents with tools read the AGENTS.md and CLAUDE.md files and the skills of their folder; `off`."""
     policy: Setting = Setting("default", "default")
     """The way in which messages are left out when the window is full: `default` or `sliding_window`."""
     observation_keep_days: Setting = Setting("", "default")
@@ -126,6 +130,15 @@ class Settings(NamedTuple):
     def parse_session_gap(self) -> int:
         return _parse_seconds("session_gap", self.session_gap)
 
+    def parse_instruction_files(self) -> bool:
+        """Return True if agents read the instruction files of their folder."""
+        if self.instruction_files.value not in ("on", "off"):
+            raise InvalidSetting(
+                f"instruction_files ({self.instruction_files.source}) must be on or off",
+                got=self.instruction_files.value,
+            )
+        return self.instruction_files.value == "on"
+
     def parse_policy(self) -> PolicyName:
         """Return the policy of agents in chats and in the web UI."""
         if self.policy.value not in POLICY_NAMES:
@@ -150,7 +163,7 @@ class UntrustedFile(NamedTuple):
     """A project's `contextc.toml` that is not trusted yet, with the changes it would make, as `name = value`.
 
     Passwords in addresses are masked. Show the changes only after `check_project_file`: an unknown setting may be a
-    secret.
+    secret. It may also be a file outside a project that the project's instructions import; the changes are its text.
     """
 
     path: str
@@ -159,6 +172,8 @@ class UntrustedFile(NamedTuple):
     changes: tuple[str, ...]
     providers: frozenset[str]
     """The names of the providers among the changes."""
+    project: str = ""
+    """The root of the project that imports the file: trust is for this project alone."""
 
 
 def find_untrusted_file(
@@ -176,9 +191,8 @@ def find_untrusted_file(
     ]
     for name, facts in providers.items():
         changes += [_change(f"{PROVIDERS}.{name}.{fact}", value) for fact, value in facts.items()]
-    if not changes or _load_trusted(environment).get(os.path.realpath(path)) == digest:
-        return None
-    return UntrustedFile(path, digest, tuple(changes), frozenset(_provider_name(name) for name in providers))
+    found = UntrustedFile(path, digest, tuple(changes), frozenset(_provider_name(name) for name in providers))
+    return None if not changes or is_trusted(found, environment=environment) else found
 
 
 def _change(name: str, value: object) -> str:
@@ -187,15 +201,31 @@ def _change(name: str, value: object) -> str:
 
 def trust_file(file: UntrustedFile, *, environment: Mapping[str, str] = os.environ) -> None:
     """Record that the user trusts this file with this content. After any change to it the user must decide again."""
-    _write_trusted({**_load_trusted(environment), os.path.realpath(file.path): file.digest}, environment)
+    _write_trusted({**_load_trusted(environment), _trust_key(file): file.digest}, environment)
 
 
-def distrust_file(path: str, *, environment: Mapping[str, str] = os.environ) -> bool:
-    """Withdraw the trust in a project's file; False if it was not trusted."""
-    trusted = dict(_load_trusted(environment))
-    if trusted.pop(os.path.realpath(path), None) is None:
+def is_trusted(file: UntrustedFile, *, environment: Mapping[str, str] = os.environ) -> bool:
+    """Return True if the user trusts this file with this content."""
+    return _load_trusted(environment).get(_trust_key(file)) == file.digest
+
+
+def _trust_key(file: UntrustedFile) -> str:
+    path = os.path.realpath(file.path)
+    return f"{os.path.realpath(file.project)}{IMPORTS}{path}" if file.project else path
+
+
+def distrust_file(path: str, *, environment: Mapping[str, str] = os.environ, project: str = "") -> bool:
+    """Withdraw the trust in a project's file, and in all files that the project imports; False if there was none."""
+    trusted = _load_trusted(environment)
+    imports = f"{os.path.realpath(project)}{IMPORTS}"
+    kept = {
+        key: digest
+        for key, digest in trusted.items()
+        if key != os.path.realpath(path) and not (project and key.startswith(imports))
+    }
+    if len(kept) == len(trusted):
         return False
-    _write_trusted(trusted, environment)
+    _write_trusted(kept, environment)
     return True
 
 

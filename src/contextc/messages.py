@@ -1117,7 +1117,13 @@ def _reason(message: Message, default: UnansweredReason) -> UnansweredReason:
 
 SYSTEM_CONTEXT = "[System Context]: "
 Tag: TypeAlias = Literal[
-    "system-reminder", "context-summary", "dynamic-context", "earlier-messages", "history-index", "search-results"
+    "system-reminder",
+    "context-summary",
+    "dynamic-context",
+    "earlier-messages",
+    "history-index",
+    "search-results",
+    "instruction-file",
 ]
 TAGS: tuple[Tag, ...] = get_args(Tag)
 MARKERS = (SYSTEM_CONTEXT.strip(), "[@", *(f"<{tag}>" for tag in TAGS))

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from inspect import isawaitable, iscoroutine, signature
-from typing import Generic, Literal, Self, TypeAlias, cast, get_args
+from typing import Generic, Literal, Protocol, Self, TypeAlias, cast, get_args, runtime_checkable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -92,13 +92,14 @@ class PromptFragment(Struct, frozen=True):
     `static` fragments are sent when a session starts, `dynamic` ones are rendered at every turn. A fragment with the
     lifecycle `turn` belongs to the turn that it was rendered for, such as texts that were found for its question.
     Fragments are ordered by `priority`, lowest first, then as given. A fragment whose renderer returns None or blank
-    text is omitted. The renderer may be async, if an agent renders it.
+    text is omitted. The renderer may be async, if an agent renders it. An agent with the fragment also has its `tools`.
     """
 
     id: str
     text: str | Renderer = ""
     lifecycle: Lifecycle = "static"
     priority: int = 100
+    tools: tuple[Callable[..., object], ...] = ()
 
     def __post_init__(self) -> None:
         if (
@@ -429,9 +430,19 @@ class PromptBuilder:
         return _as_prompt([_rendered(*each) for each in zip(self.fragments, texts, strict=True)])
 
 
-Instruction: TypeAlias = str | PromptFragment | Renderer
+@runtime_checkable
+class FragmentSource(Protocol):
+    """Something that gives prompt fragments, such as the instruction files of a project."""
+
+    @property
+    def fragments(self) -> tuple[PromptFragment, ...]:
+        """Return the fragments, in the order in which they are given."""
+        ...
+
+
+Instruction: TypeAlias = str | PromptFragment | Renderer | FragmentSource
 Instructions: TypeAlias = Instruction | PromptBuilder | Prompt | Iterable[Instruction]
-"""A system prompt: a text, a prompt fragment, a function of a `PromptContext`, or a list of them."""
+"""A system prompt: a text, a prompt fragment, a function of a `PromptContext`, files, or a list of them."""
 
 
 def list_instructions(instructions: object) -> Prompt | PromptBuilder | tuple[PromptFragment, ...]:
@@ -449,6 +460,8 @@ def list_instructions(instructions: object) -> Prompt | PromptBuilder | tuple[Pr
         elif isinstance(each, str):
             name = f"instructions {number + 1}" if number else "instructions"
             found += [PromptFragment(name, each)] if each.strip() else []
+        elif isinstance(each, FragmentSource):
+            found += each.fragments
         elif callable(each):
             name = getattr(each, "__name__", "instructions")
             name = name if name.isidentifier() else f"instructions {number + 1}"
@@ -460,6 +473,13 @@ def list_instructions(instructions: object) -> Prompt | PromptBuilder | tuple[Pr
                 fix="Pass a string, or a list such as [text, cc.PromptFragment(…), function].",
             )
     return tuple(found)
+
+
+def list_tools(instructions: Instructions) -> list[Callable[..., object]]:
+    """Return the tools that fragments bring."""
+    listed = list_instructions(instructions)
+    fragments = () if isinstance(listed, Prompt) else listed.fragments if isinstance(listed, PromptBuilder) else listed
+    return [each for fragment in fragments for each in fragment.tools]
 
 
 def add_fragment(instructions: Instructions, fragment: PromptFragment) -> Prompt | list[PromptFragment]:

@@ -325,3 +325,9 @@ def test_asked_on_a_server_that_is_killed_answered_elsewhere_and_done_by_the_nex
     assert [event["id"] for event in events if event["type"] == "tool-start"] == ["w1"]
     assert (tmp_path / "note.txt").read_text() == "hello"
     assert [event["number"] for event in events] == [*range(1, len(events) + 1)]
+
+
+def test_it_says_which_instruction_files_its_agent_reads(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "AGENTS.md").write_text("Use tabs.")
+    server = serve("--model", recorded(tmp_path / "a.jsonl", says("Hello.")))
+    assert "instructions read from AGENTS.md\n" in server.end()[1]

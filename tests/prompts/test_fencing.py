@@ -76,5 +76,6 @@ def test_the_marks_are_kept_in_one_place() -> None:
         "<earlier-messages>",
         "<history-index>",
         "<search-results>",
+        "<instruction-file>",
     )
     assert SYSTEM_CONTEXT == "[System Context]: "

@@ -14,6 +14,7 @@ from contextc.config import INVALID_KEY_TEXT, is_variable_name, read_settings
 from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor, Limits
 from contextc.executor.agent_config import Approve
+from contextc.instruction_files import InstructionFiles, ReadFiles, Skills, find_skill_folders
 from contextc.prompts import PromptBuilder
 from contextc.providers import Endpoint, Provider, endpoint, provider
 from contextc.providers.registry import has_url, unknown_provider_message
@@ -125,6 +126,11 @@ def build_agent(
     options = {"progress": progress} if model.provider.client == LOCAL_CLIENT and progress is not None else {}
     found = build_tools(choose_tools(model.provider, choices.tools), choices.root)
     settings = read_settings()
+    prompt = build_prompt(model.provider, found, choices.system)
+    if (files := find_instruction_files(model.provider, choices)) is not None:
+        prompt.add(*files.fragments)
+    if (skills := find_skills(model.provider, choices)) is not None:
+        prompt.add(*skills.fragments)
     policy = choices.policy or settings.parse_policy()
     line = endpoint(model.provider, store=store, **model.client_options, **options)
     executor = AgentExecutor(
@@ -132,7 +138,7 @@ def build_agent(
         model.provider,
         tools=found,
         name=choices.agent,
-        instructions=build_prompt(model.provider, found, choices.system),
+        instructions=prompt,
         directory=str(choices.root),
         max_input_tokens=choices.budget,
         max_output_tokens=choices.output,
@@ -152,6 +158,39 @@ def build_prompt(provider: Provider, tools: Sequence[FunctionTool], system: str 
     if provider.runs_tools:  # a coding agent has a system prompt of its own
         parts = ["todos"]
     return PromptBuilder().with_builtin(*parts, system_prompt=system)
+
+
+def reads_instruction_files(provider: Provider, choices: AgentChoices) -> bool:
+    """Return True if an agent reads the instruction files of its folder: if it works there, with tools of ours.
+
+    A program with tools of its own reads them itself.
+    """
+    is_here = choose_tools(provider, choices.tools) != "none" and not provider.runs_tools
+    return is_here and read_settings().parse_instruction_files()
+
+
+def find_instruction_files(provider: Provider, choices: AgentChoices) -> InstructionFiles | None:
+    return InstructionFiles(choices.root) if reads_instruction_files(provider, choices) else None
+
+
+def find_skills(provider: Provider, choices: AgentChoices) -> Skills | None:
+    folders = find_skill_folders(choices.root) if reads_instruction_files(provider, choices) else []
+    skills = Skills(*folders) if folders else None
+    return skills if skills is not None and skills.read().skills else None
+
+
+def describe_instruction_files(provider: Provider, choices: AgentChoices) -> list[str]:
+    """Return a line that names the files and skills that an agent reads, and one for each that it does not."""
+    files, skills = find_instruction_files(provider, choices), find_skills(provider, choices)
+    read = ReadFiles() if files is None else files.read()
+    names = [f"{each.path} (cut)" if each.bytes_left_out else each.path for each in read.files]
+    found = () if skills is None else skills.read().skills
+    names += [f"{len(found)} {'skill' if len(found) == 1 else 'skills'}"] if found else []
+    skipped = [*read.skipped, *(() if skills is None else skills.read().skipped)]
+    lines = [f"instructions read from {', '.join(names)}"] if names else []
+    lines += [f"not read: {each.path}: {each.reason}" for each in skipped]
+    lines += ["`contextc trust` shows what is outside the project, and asks."] if read.pending else []
+    return [" ".join(line.split()) for line in lines]
 
 
 def choose_tools(provider: Provider, requested: ToolSelection | None) -> ToolSelection:

@@ -1,4 +1,4 @@
-"""`contextc trust`: accept the settings of a project's `contextc.toml`."""
+"""`contextc trust`: accept the settings of a project's `contextc.toml`, and what its instruction files import."""
 
 import os
 import sys
@@ -10,6 +10,7 @@ from contextc.cli.console import err, escape_markup, out
 from contextc.config import CONFIG_FILE, UntrustedFile, check_project_file, distrust_file, find_untrusted_file
 from contextc.config import trust_file as remember
 from contextc.errors import InvalidSetting
+from contextc.instruction_files import InstructionFiles, find_project_root
 from contextc.providers.registry import check_config_table
 
 
@@ -18,26 +19,36 @@ def run(
     yes: Annotated[bool, Option("--yes", "-y", help="Do not ask.")] = False,
     forget: Annotated[bool, Option("--forget", help="Revoke the trust.")] = False,
 ) -> None:
-    """Trust the contextc.toml of a project: show its changes, ask, and remember the answer until the file changes."""
-    path = folder.expanduser() / CONFIG_FILE
+    """Trust the contextc.toml of a project: show its changes, ask, and remember the answer until the file changes.
+
+    The same for files outside the project that its AGENTS.md or CLAUDE.md imports.
+    """
+    folder = folder.expanduser()
+    path = folder / CONFIG_FILE
     if forget:
-        out.print("trust revoked" if distrust_file(str(path)) else "it was not trusted", soft_wrap=True)
+        revoked = distrust_file(str(path), project=str(find_project_root(folder)))
+        out.print("trust revoked" if revoked else "it was not trusted", soft_wrap=True)
         return
-    if not path.is_file():
+    imports = list(InstructionFiles(folder).read().pending) if folder.is_dir() else []
+    if not path.is_file() and not imports:
         raise InvalidSetting(f"{path}: not found", fix=f"Name the folder of the project's {CONFIG_FILE}.")
-    check_settings(str(path))
-    file = find_untrusted_file(folder=str(folder.expanduser()))
-    if file is None:
-        out.print(
-            f"{escape_markup(str(path))} needs no trust: it has no security-relevant settings, or is already trusted"
-        )
-    elif yes or ask_for_trust(file):
-        if yes:
-            print_changes(file)
-        remember(file)
-        out.print("trusted, until the file changes")
-    else:
-        raise Exit(1)
+    file = None
+    if path.is_file():
+        check_settings(str(path))
+        file = find_untrusted_file(folder=str(folder))
+        if file is None:
+            shown = escape_markup(str(path))
+            out.print(f"{shown} needs no trust: it has no security-relevant settings, or is already trusted")
+    while pending := ([file] if file is not None else imports):
+        for each in pending:
+            if not yes and not ask_for_trust(each):
+                raise Exit(1)
+            if yes:
+                print_changes(each)
+            remember(each)
+            out.print("trusted, until the file changes")
+        # An approved file may import others.
+        file, imports = None, list(InstructionFiles(folder).read().pending)
 
 
 def check_settings(path: str) -> None:
@@ -59,10 +70,14 @@ def ask_for_trust(file: UntrustedFile) -> bool:
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise InvalidSetting(f"{file.path}: no terminal to confirm it at", fix="Read the file, then add --yes.")
     print_changes(file)
-    return confirm("Use these settings from now on, until the file changes?", on_stderr=True)
+    what = "this file" if file.project else "these settings"
+    return confirm(f"Use {what} from now on, until the file changes?", on_stderr=True)
 
 
 def print_changes(file: UntrustedFile) -> None:
-    err.print(f"The settings of {escape_markup(os.path.abspath(file.path))} are not trusted yet:", soft_wrap=True)
-    for change in file.changes:
+    if file.project:
+        err.print(f"{escape_markup(file.changes[0])}. Its text:", soft_wrap=True)
+    else:
+        err.print(f"The settings of {escape_markup(os.path.abspath(file.path))} are not trusted yet:", soft_wrap=True)
+    for change in file.changes[1:] if file.project else file.changes:
         err.print(f"  {escape_markup(change)}", soft_wrap=True)

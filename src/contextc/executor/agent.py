@@ -43,7 +43,7 @@ from contextc.executor.turn_store import TurnResult, add_usage
 from contextc.mcp.connection import ServerConnections
 from contextc.mcp.declaration import check_servers
 from contextc.messages import Message, Usage, system
-from contextc.prompts import Instructions, PromptFragment, add_fragment, list_instructions
+from contextc.prompts import Instructions, PromptFragment, add_fragment, list_instructions, list_tools
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
@@ -525,7 +525,8 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     ) -> AgentExecutor:
         offered = tuple([agent_config.handoff_tool(each.name, each.description) for each in self._handoffs])
         if self._output is not None:
-            instructions, options = _with_output(provider, bool(tools or offered), self._output, instructions, options)
+            has_tools = bool(tools or offered or list_tools(instructions))
+            instructions, options = _with_output(provider, has_tools, self._output, instructions, options)
         options = agent_config.with_nearest_lifetime(options, provider)
         place = provider.beta_header or provider.beta_field
         if self._beta_place is None:

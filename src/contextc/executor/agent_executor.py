@@ -53,7 +53,7 @@ from contextc.mcp.connection import ServerConnections
 from contextc.mcp.declaration import check_servers
 from contextc.messages import Message, Usage
 from contextc.models import bill
-from contextc.prompts import Instructions, PromptContext, list_instructions
+from contextc.prompts import Instructions, PromptContext, list_instructions, list_tools
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint
 from contextc.store import Store, turn_records
@@ -63,6 +63,7 @@ from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import QueuedMessage, QueueKind
 from contextc.tools import FunctionTool, ToolLike
 from contextc.tools.definitions import NativeTool
+from contextc.tools.function_tool import tools_by_name
 from contextc.triggers import ResourceUsage, Trigger, check_triggers, default_triggers
 
 
@@ -121,6 +122,9 @@ class AgentExecutor(agent_config.FixedOptions):
             dry_run=False,
         )
         functions, native = agent_config.split_tools(tools)
+        functions = tools_by_name(
+            [*functions.values(), *[t for t in list_tools(listed) if t not in functions.values()]]
+        )
         if compiler.options.fetch and (taken := [each for each in HISTORY_TOOL_NAMES if each in functions]):
             raise InvalidSetting(
                 f"Two tools are named {taken[0]}: yours, and the one that reads what is no longer shown",

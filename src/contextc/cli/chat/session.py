@@ -23,6 +23,7 @@ from contextc.app.agent_factory import (
     ModelChoice,
     build_agent,
     choose_tools,
+    describe_instruction_files,
     resolve_model,
     time_based_names,
 )
@@ -108,6 +109,8 @@ class ChatSession:
         choice = resolve_model(options.model, url=options.url, window=options.window, key=options.key)
         if choice.remark:
             err.print(Text(choice.remark, "dim"), soft_wrap=True)
+        for line in describe_instruction_files(choice.provider, options.chosen()):
+            err.print(Text(sanitize(line), "dim"), soft_wrap=True)
         self.executor, self._client = self._build_agent(choice)
 
     async def __aenter__(self) -> "ChatSession":
