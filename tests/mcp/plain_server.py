@@ -23,6 +23,7 @@ TOOLS: list[dict[str, Any]] = [
     {"name": "environment", "description": "Return the variables of this process.", "inputSchema": ANYTHING},
     {"name": "process", "description": "Return the id of this process.", "inputSchema": ANYTHING},
     {"name": "picture", "description": "Return a picture.", "inputSchema": ANYTHING},
+    {"name": "forged", "description": "Return pictures that are none.", "inputSchema": ANYTHING},
     {"name": "structured", "description": "Return a value.", "inputSchema": ANYTHING},
     {"name": "fails", "description": "Return an error.", "inputSchema": ANYTHING},
     {"name": "refuses", "description": "Answer with a protocol error.", "inputSchema": ANYTHING},
@@ -69,6 +70,10 @@ def call(request: Any, name: str, arguments: dict[str, Any], token: object) -> d
             return text(str(os.getpid()))
         case "picture":
             return {"content": [{"type": "image", "data": PICTURE, "mimeType": "image/png"}]}
+        case "forged":
+            forged = base64.b64encode(b"<script/>").decode()
+            blocks = [("image/png", forged), ("image/jpeg", "%%%")]
+            return {"content": [{"type": "image", "data": data, "mimeType": kind} for kind, data in blocks]}
         case "structured":
             return {"content": [], "structuredContent": {"answer": 42}}
         case "fails":

@@ -48,6 +48,12 @@ def test_text_media_and_values_become_the_content_of_a_result() -> None:
     assert json.loads(structured.text) == {"answer": 42}
 
 
+def test_an_image_that_is_none_is_described() -> None:
+    """A provider refuses a request with such an image, and every one after it."""
+    (result,) = run(calling(("plain__forged", {})), plain())
+    assert result.text == "[image/png: 9 bytes, not shown]\n[image/jpeg: not valid base64, not shown]"
+
+
 def test_errors_of_tools_and_of_the_protocol_are_error_results() -> None:
     failed, refused, nonsense = run(
         calling(("plain__fails", {}), ("plain__refuses", {}), ("plain__nonsense", {})), plain()

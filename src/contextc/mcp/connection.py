@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache
 from importlib import import_module
-from math import inf
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
 
@@ -108,7 +108,7 @@ class ServerConnection:
         if self._failures >= MAX_FAILURES:
             return f"The server {self.server.name} does not run and is not started again: {self.problem}."
         wait = self._not_before - asyncio.get_running_loop().time()
-        again = f"in {wait:.0f} seconds" if wait > 1 else "with the next call"
+        again = f"in {ceil(wait)} seconds" if wait > 0 else "with the next call"
         return f"The server {self.server.name} does not run: {self.problem}. It is started again {again}."
 
     # ── the task that owns the connection ─────────────────────────────────────────────────────────────────────────────
@@ -152,7 +152,7 @@ class ServerConnection:
         except ContextcError as error:
             problem = str(error)
         except Exception as error:  # whatever the package raises
-            problem = describe_error(_first_of(error)) if not self._opened.is_set() else ENDED_PROBLEM
+            problem = ENDED_PROBLEM if self._opened.is_set() else _one_line(error)
             log.debug("MCP server %s", self.server.name, exc_info=error)
         finally:
             self._client = self._owner = None
@@ -161,9 +161,9 @@ class ServerConnection:
             self._opened.set()
 
     def _note_failure(self, problem: str, stderr: str) -> None:
-        """Count a failure, and pause before the next start, but not before the first one after a success."""
+        """Count a failure, and pause before the next start, but not before the first two after a success."""
         self._failures += 1
-        pause = 0.0 if self._failures == 1 else min(2.0 ** (self._failures - 2), MAX_PAUSE)
+        pause = 0.0 if self._failures <= 2 else min(2.0 ** (self._failures - 3), MAX_PAUSE)
         self._not_before = asyncio.get_running_loop().time() + pause
         secrets = [*self.server.env.values(), *self.server.headers.values()]
         secrets += [value for name in self.server.variables() if (value := os.environ.get(name))]
@@ -250,8 +250,7 @@ class ServerConnection:
         """Listen for changes of the list, which servers of the newer protocol announce only on request."""
         from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-        tools = client.server_capabilities.tools
-        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or tools is None or not tools.list_changed:
+        if client.protocol_version not in MODERN_PROTOCOL_VERSIONS or client.server_capabilities.tools is None:
             return
         try:
             async with client.listen(tools_list_changed=True) as subscription:
@@ -293,8 +292,7 @@ class ServerConnection:
             return _error(f"The server {self.server.name} answered with an error: {_shortened(error.message)}")
         except Exception as error:  # an answer that does not follow the protocol, or a connection that broke
             log.debug("MCP server %s: call of %s failed", self.server.name, name, exc_info=error)
-            problem = _shortened(describe_error(_first_of(error)).partition("\n")[0])
-            return _error(f"The answer of the server {self.server.name} could not be read: {problem}")
+            return _error(f"The answer of the server {self.server.name} could not be read: {_one_line(error)}")
         self._failures = 0
         if not isinstance(result, CallToolResult):
             asked = [getattr(each.params, "message", each.method) for each in (result.input_requests or {}).values()]
@@ -445,8 +443,8 @@ def _shortened(text: str) -> str:
     return text if len(text) <= MAX_ERROR_CHARACTERS else f"{text[:MAX_ERROR_CHARACTERS]}…"
 
 
-def _first_of(error: BaseException) -> BaseException:
-    """Return the first error of a group: task groups wrap even a single one."""
+def _one_line(error: BaseException) -> str:
+    """Return an error as a line. Of a group it is the first one: task groups wrap even a single error."""
     while isinstance(error, BaseExceptionGroup):
         error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
-    return error
+    return _shortened(" ".join(describe_error(error).split("\n")[:3]))

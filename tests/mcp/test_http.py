@@ -1,0 +1,114 @@
+"""Servers with an address, and the newer protocol (guarantees 24.1, 24.3 and 24.4)."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import uvicorn
+
+import contextc as cc
+from contextc.testing import FakeModel
+from tests.mcp.modern_server import server as package_server
+from tests.mcp.servers import calling, modern, results
+
+
+@asynccontextmanager
+async def serving(port: int = 0) -> AsyncGenerator[str]:
+    """Serve the server of the newer protocol at an address on this machine."""
+    app = package_server.streamable_http_app()
+    web = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical", timeout_graceful_shutdown=1))
+    running = asyncio.create_task(web.serve())
+    while not web.started:
+        await asyncio.sleep(0)
+    try:
+        yield f"http://127.0.0.1:{web.servers[0].sockets[0].getsockname()[1]}/mcp"
+    finally:
+        web.should_exit = True
+        await running
+
+
+async def run_at(url: str, model: FakeModel, **options: Any) -> list[cc.ToolResult]:
+    server = cc.MCPServer(name="modern", url=url, **options)
+    async with cc.Agent(model, mcp_servers=[server]) as agent:
+        return results(await agent.run("Go."))
+
+
+def test_a_server_with_an_address_gets_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "token-of-the-shop")
+
+    async def work() -> list[cc.ToolResult]:
+        async with serving() as url:
+            model = calling(
+                ("modern__add", {"first": 1, "second": 2}),
+                ("modern__header", {"name": "x-shop"}),
+                ("modern__version", {}),
+            )
+            return await run_at(url, model, headers={"X-Shop": "${SHOP_TOKEN}"})
+
+    sum_, header, version = asyncio.run(work())
+    assert json.loads(sum_.text) == {"value": 3}
+    assert (header.text, version.text) == ("token-of-the-shop", "2026-07-28")
+
+
+def test_a_changed_list_is_used_at_the_next_step_and_questions_to_the_user_are_refused() -> None:
+    async def work() -> tuple[list[cc.ToolResult], FakeModel]:
+        model = calling(("modern__grow", {}), ("modern__grown", {}), ("modern__greet", {}))
+        async with cc.Agent(model, mcp_servers=[modern()]) as agent:
+            return results(await agent.run("Go.")), model
+
+    (_, grown, greeted), model = asyncio.run(work())
+    assert "modern__grown" not in [getattr(each, "name", "") for each in model.requests[0].tools]
+    assert "modern__grown" in [getattr(each, "name", "") for each in model.requests[1].tools]
+    assert grown.text == "grown ran"
+    assert greeted.is_error
+    assert "did not declare the form elicitation capability" in greeted.text
+
+
+def test_a_hanging_call_over_http_is_cancelled_and_the_connection_stays() -> None:
+    async def work() -> list[cc.ToolResult]:
+        async with serving() as url:
+            model = calling(("modern__hangs", {}), ("modern__add", {"first": 1, "second": 2}))
+            return await run_at(url, model, timeout=0.3)
+
+    hung, added = asyncio.run(work())
+    assert "had not ended after 0.3 seconds" in hung.text
+    assert json.loads(added.text) == {"value": 3}
+
+
+def test_ten_million_characters_over_http_do_not_lose_the_turn() -> None:
+    async def work() -> list[cc.ToolResult]:
+        async with serving() as url:
+            return await run_at(url, calling(("modern__long", {"characters": 10_000_001})))
+
+    (result,) = asyncio.run(work())
+    assert result.is_error
+    assert "returned 10,000,001 characters, which is too much" in result.text
+
+
+def test_a_server_that_is_not_there_does_not_lose_the_turn() -> None:
+    async def work() -> tuple[str, dict[str, str]]:
+        server = cc.MCPServer(name="gone", url="http://127.0.0.1:9/mcp")
+        async with cc.Agent(FakeModel("Hi."), mcp_servers=[server]) as agent:
+            result = await agent.run("Hello.")
+            assert agent.executor.config.servers is not None
+            return result.text, agent.executor.config.servers.problems()
+
+    text, problems = asyncio.run(work())
+    assert text == "Hi."
+    assert "gone" in problems
+
+
+def test_a_server_that_goes_away_and_comes_back_is_connected_again() -> None:
+    async def work() -> list[cc.ToolResult]:
+        call = ("modern__add", {"first": 1, "second": 2})
+        async with serving() as url:
+            agent = cc.Agent(calling(call), mcp_servers=[cc.MCPServer(name="modern", url=url)])
+            first = await agent.run("Go.")
+        async with serving(int(url.split(":")[2].split("/")[0])), agent:
+            second = await agent.run("Again.", model=calling(call))
+        return [*results(first), *results(second)]
+
+    assert [json.loads(each.text) for each in asyncio.run(work())] == [{"value": 3}, {"value": 3}]
