@@ -95,10 +95,8 @@ def essence(messages: Sequence[cc.Message]) -> dict[str, list[tuple[str, ...]]]:
 @given(history=histories())
 def test_any_log_survives_a_round_trip(history: History) -> None:
     """Guarantee 10.5: nothing is lost but what the format cannot hold, and the vendor's own types take all of it."""
-    paired = [
-        FORM.name_codec.decode(message)
-        for message in FORM.name_codec.encode(FORM.pair_calls(history.messages).messages)
-    ]
+    messages = [FORM.with_text_files(message)[0] for message in history.messages]
+    paired = [FORM.name_codec.decode(message) for message in FORM.name_codec.encode(FORM.pair_calls(messages).messages)]
     items = FORM.format(history.messages)
     assert problems("codex", items) == []
     before, after = essence(paired), essence(FORM.decode_request(items).messages)

@@ -50,7 +50,7 @@ class Sent(NamedTuple):
 def sent(form: Formatter, history: History) -> Sent:
     messages = tuple(history.messages)
     request = Request(messages=messages, system=cc.system(PROMPT), tools=TOOLS, settings=known(form.name).SETTINGS)
-    paired = form.pair_calls(messages).messages
+    paired = form.pair_calls([form.with_text_files(message)[0] for message in messages]).messages
     return Sent(form, history, paired, form.format(messages), request, form.encode_request(request))
 
 

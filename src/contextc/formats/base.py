@@ -555,7 +555,11 @@ class Formatter(ABC):
         return None if self.system_among_messages else _non_blank(system_prompt)
 
     def encode_history(self, history: Sequence[Message], *, blobs: Mapping[str, bytes] = {}) -> list[JSONObject]:
-        """Return a history as the messages of a request, with missing results filled in."""
+        """Return a history as the messages of a request, with missing results filled in.
+
+        Text files stay media, so that the messages are the same history when they are read again. `format` and
+        `encode_request` write them as text.
+        """
         segments = split_segments(self.pair_calls(history).messages)
         return self.join([self.encode(segment, blobs=blobs) for segment in segments])
 
