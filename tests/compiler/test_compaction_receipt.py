@@ -10,6 +10,7 @@ from contextc.analysis.conversation_loader import load_conversation_view
 from contextc.analysis.window_findings import lossy_compactions
 from contextc.compiler.facts_in_texts import MAX_LISTED, Receipt, examine, find_points_to_keep
 from contextc.compiler.ledger import StoredSummary, load_latest_summary, save_summary
+from contextc.inspection.request_details import load_request_details, page_lines, preview_request_details
 from contextc.store.message_log import load_tip, make_place
 
 FACTS = ["src/pay/api.py", "ORD-5512", "retry_limit", "https://example.org/a?b=1", "v2.14.0"]
@@ -155,7 +156,7 @@ def test_a_summary_that_loses_more_than_a_digest_is_not_used(store: cc.Store) ->
 
 
 def test_a_receipt_is_in_the_manifest_and_a_lossy_compaction_is_a_finding(store: cc.Store) -> None:
-    """`explain` describes the summary's line, and the finding names what was lost."""
+    """`explain` and the inspector describe the summary's line, and the finding names what was lost."""
     target = work(store)
     at = store.read(lambda tx: load_tip(tx, "demo"))
     lost = Receipt(facts=10, kept=2, lost=("src/pay/api.py", "ORD-5512"))
@@ -167,9 +168,12 @@ def test_a_receipt_is_in_the_manifest_and_a_lossy_compaction_is_a_finding(store:
         attempt.commit(cc.assistant("fine"))
 
     line = next(line for line in target.explain("demo").lines if line.kind == "summary")
+    requests = (load_request_details(store, compiled.channel), preview_request_details(store, target.compile("demo")))
+    inspected = [each for request in requests for each in page_lines(request).lines if each.kind == "summary"]
     found = list(lossy_compactions(load_conversation_view(store, "demo")))
 
     assert line.why == "keeps 2 of 10 facts; lost: src/pay/api.py, ORD-5512"
+    assert [each.why for each in inspected] == [line.why, line.why]
     assert [each.code for each in found] == ["CMP001"]
     assert "keeps 2 of 10 facts" in found[0].title
     assert [each.after for each in found[0].evidence] == ["src/pay/api.py", "ORD-5512"]

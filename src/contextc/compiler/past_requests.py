@@ -388,13 +388,10 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
             used=record.corrected_budget.messages,
             fetchable=past.fetchable,
         )
-        kept = {each.upto: each.receipt for each in load_compactions(store, channel.conversation, channel.author)}
-        return [
-            replace(line, why=describe_kept_facts(receipt))
-            if line.kind == "summary" and (receipt := kept.get(line.seq)) is not None
-            else line
-            for line in found
-        ]
+        if not any([line.kind == "summary" for line in found]):
+            return found
+        kept = load_kept_facts(store, channel)
+        return [replace(line, why=kept.get(line.seq, line.why)) if line.kind == "summary" else line for line in found]
 
     def fragments() -> tuple[Fragment, ...]:
         if past.record.mode != "resume" or load_channel_provider(store, channel).resends_head:
@@ -402,6 +399,12 @@ def explain(store: Store, channel: Channel, request: int | None = None) -> Manif
         return tuple([replace(each, shown=False) if each.lifecycle == "static" else each for each in past.fragments])
 
     return Manifest(channel, past.record, lines, fragments)
+
+
+def load_kept_facts(store: Store, channel: Channel) -> dict[int, str]:
+    """Return what each summary of a channel's agent kept and lost, by the last message that it covers."""
+    found = load_compactions(store, channel.conversation, channel.author)
+    return {each.upto: describe_kept_facts(each.receipt) for each in found if each.receipt is not None}
 
 
 def _produced(tx: Transaction, number: int, request: int) -> tuple[int, ...]:

@@ -23,6 +23,7 @@ from contextc.compiler.past_requests import (
     find_channel_model,
     find_request,
     load_channel_formatter,
+    load_kept_facts,
     load_left_out_reasons,
     load_request_layout,
 )
@@ -67,8 +68,9 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
 
     `load_left_out` and `load_messages` load on demand: the messages that are left out, by place, with the reason;
     messages by place. `load_head` loads the system prompt and the tool definitions. `was_sent` reports whether the
-    previous request already covered a place, and `was_answered` whether it has usage. `expected` is the usage that is
-    expected of a request that was not sent.
+    previous request already covered a place, and `was_answered` whether it has usage. `load_kept_facts` loads what
+    summaries kept and lost, by the last message that they cover. `expected` is the usage that is expected of a request
+    that was not sent.
     """
 
     channel: Channel
@@ -80,6 +82,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     load_left_out: Callable[[], Mapping[int, str]]
     load_messages: Callable[[Sequence[int]], Mapping[int, Message]]
     load_head: Callable[[], tuple[HeadPart, ...]]
+    load_kept_facts: Callable[[], Mapping[int, str]]
     was_sent: Callable[[int], bool]
     fetchable: bool
     was_answered: bool = False
@@ -220,6 +223,7 @@ def load_request_details(store: Store, channel: Channel, request: int | None = N
             load_left_out=_left(store, channel, record, items),
             load_messages=lambda places: store.read(lambda tx: load_messages_by_place(tx, places)),
             load_head=_head(store, channel, record, before),
+            load_kept_facts=lambda: load_kept_facts(store, channel),
             was_sent=_branch_test(tx, before),
             was_answered=before is not None and before.usage is not None,
             fetchable=offers_fetch(ledger.load_head(tx, number, bytes.fromhex(start.head))),
@@ -265,6 +269,7 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
         load_left_out=_left(store, compiled.channel, record, items),
         load_messages=read,
         load_head=_preview_head(store, compiled),
+        load_kept_facts=lambda: load_kept_facts(store, compiled.channel),
         was_sent=store.read(work),
         fetchable=draft.fetchable,
     )
@@ -470,8 +475,11 @@ def build_numbered_lines(
     tokens, costs = (figures or compute_line_figures(seen)) if shown else ((), ())
     found: list[RequestLine] = []
     sent_items = render_sent_items(items, messages, fetchable=seen.fetchable)
+    kept: Mapping[int, str] = seen.load_kept_facts() if any([item.kind == "summary" for item in items]) else {}
     for number, (item, sent) in zip(shown, sent_items, strict=True):
         line = build_included_line(item, sent, tokens[number])
+        if item.kind == "summary":
+            line = replace(line, why=kept.get(line.seq, line.why))
         reduction: Reduction = "stub" if item.decayed else "shortened" if item.limit else ""
         found.append(
             make_line(

@@ -65,7 +65,7 @@ export function ManifestLine({ line, state, detail, open, toggle, goTo, isActive
         <span class="line-text">${isBreak && html`<span class="tag new">⚡ cached prefix ends here</span>`}<${Brief} line=${line}
             sought=${sought} /></span>
         ${line.why && html`<span class="line-why" title=${oneLine(lineReason(line), 400)}><span
-            class="off-screen">because </span>${oneLine(lineReason(line), 200)}</span>`}
+            class="off-screen">${line.kind === "summary" ? "" : "because "}</span>${oneLine(lineReason(line), 200)}</span>`}
         <${Size} tokens=${line.tokens} input=${input} />
         <span class="line-cost">${line.cost ? dollars(line.cost) : ""}</span>
       </button>
@@ -153,7 +153,7 @@ function Opened({ line, detail, sought, isTarget, goTo }) {
     if (data && isTarget && sought) element.current?.querySelector("mark")?.scrollIntoView({ block: "nearest" });
   }, [data, isTarget, sought]);
   return html`<div class="line-open" ref=${element}>
-    ${line.why && html`<p class="soft">${line.shown ? "Sent" : "Left out"}: ${oneLine(lineReason(line), 1000)}</p>`}
+    ${line.why && html`<p class="soft">${reasonTitle(line)}: ${oneLine(lineReason(line), 1000)}</p>`}
     ${!detail && html`<${PlainText} text=${line.text} sought=${sought} />`}
     ${detail && !data && !error && html`<${Skeleton} lines=${2} />`}
     ${error && html`<${LoadError} error=${error} reload=${reload} />`}
@@ -166,6 +166,8 @@ function Opened({ line, detail, sought, isTarget, goTo }) {
         text=${JSON.stringify(data.parts, null, 2)} language="json" limit=${20000} /></details>`}
   </div>`;
 }
+
+const reasonTitle = (line) => (line.kind === "summary" ? "Summary" : line.shown ? "Sent" : "Left out");
 
 const PlainText = ({ text, sought = "" }) => html`<pre class="words"><${Highlighted} text=${readable(text)} sought=${sought} /></pre>`;
 
