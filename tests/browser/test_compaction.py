@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Page, expect
 
 import contextc as cc
 from contextc.web.app_state import ServerOptions
@@ -29,12 +29,16 @@ def options(tmp_path: Path) -> ServerOptions:
     return ServerOptions(root=tmp_path, model=SPEC, budget=9_000)
 
 
-def test_a_compaction_is_previewed_guided_examined_and_undone(store: cc.Store, person: Person, model: Model) -> None:
-    """Guarantees 7.11 and 7.12: the dialog has the costs, the notice has the receipt, and undo returns the messages."""
+def with_reports(store: cc.Store, person: Person, model: Model) -> Page:
     for orders in ORDERS:
         store.extend("demo", [cc.user("The next report, please."), cc.assistant(f"It has {' '.join(orders)}.")])
     model.will(*[text_reply(SUMMARY) for _ in range(4)])
-    page = person.chat("demo").page
+    return person.chat("demo").page
+
+
+def test_a_compaction_is_previewed_guided_examined_and_undone(store: cc.Store, person: Person, model: Model) -> None:
+    """Guarantees 7.11 and 7.12: the dialog has the costs, the notice has the receipt, and undo returns the messages."""
+    page = with_reports(store, person, model)
     person.item(page.get_by_role("button", name="More"), "Compact conversation")
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text(re.compile(r"would replace \d+ messages with .+ tokens. It costs about \$"))
@@ -54,3 +58,20 @@ def test_a_compaction_is_previewed_guided_examined_and_undone(store: cc.Store, p
     expect(page.get_by_role("button", name="Undo")).to_have_count(0)
     page.reload()
     expect(notice).to_have_count(2)
+
+
+def test_the_notice_of_a_compaction_comes_into_view_and_nothing_covers_it(
+    store: cc.Store, person: Person, model: Model
+) -> None:
+    """Guarantees 7.12 and 12.4: what a notice offers can be clicked at once. Screen readers hear of it."""
+    page = with_reports(store, person, model)
+    page.get_by_test_id("messages").press("Home")
+    expect(page.get_by_role("article", name="You, message 1", exact=True)).to_be_in_viewport()
+    person.item(page.get_by_role("button", name="More"), "Compact conversation")
+    page.get_by_role("dialog").get_by_role("button", name="Compact").click()
+    expect(page.get_by_test_id("notice-compaction")).to_be_in_viewport()
+    expect(page.get_by_role("button", name="Go to the end")).to_have_count(0)
+    expect(page.get_by_test_id("spoken")).to_contain_text("Conversation compacted:")
+    with page.expect_response(re.compile("/compactions")):
+        page.get_by_role("button", name="Show what was lost").click(force=True)  # where it is, whatever is above it
+    expect(page.get_by_test_id("notice")).to_have_count(0)

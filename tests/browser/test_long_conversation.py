@@ -109,6 +109,36 @@ def test_a_click_counts_though_messages_arrive_between_press_and_release(store: 
     expect(page.get_by_role("menu")).to_be_visible()
 
 
+FRAMES = "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+
+
+def test_a_click_counts_though_what_is_above_grows_between_press_and_release(store: cc.Store, person: Person) -> None:
+    """Guarantee 12.4: what is pressed stays below the pointer, also if the row at the top of the list does so too."""
+    store.extend("demo", [cc.user("Go on.") if at % 2 else cc.assistant("so " * 100) for at in range(1, 9)])
+    page = person.chat("demo").page
+    page.get_by_role("button", name="Actions for message 8").hover()
+    page.mouse.down()
+    page.get_by_role("article", name="Assistant, message 6").evaluate("row => { row.style.height = '300px'; }")
+    page.evaluate(FRAMES)
+    page.mouse.up()
+    expect(page.get_by_role("menu")).to_be_visible()
+
+
+def test_nothing_appears_over_the_list_while_the_pointer_is_down(store: cc.Store, person: Person) -> None:
+    """Guarantee 12.4: a click on what is below the button to the end is not lost because it appears meanwhile."""
+    store.extend("demo", [cc.user("Go on.") if at % 2 else cc.assistant("so " * 900) for at in range(1, 5)])
+    page = person.chat("demo").page
+    feed, to_end = page.get_by_test_id("messages"), page.get_by_role("button", name="Go to the end")
+    expect(page.get_by_role("article", name="Assistant, message 4")).to_be_in_viewport()
+    feed.hover()
+    page.mouse.down()
+    feed.evaluate("list => { list.scrollTop -= 100; }")
+    page.evaluate(FRAMES)
+    assert to_end.count() == 0
+    page.mouse.up()
+    expect(to_end).to_be_visible()
+
+
 @pytest.mark.thorough
 def test_what_is_looked_at_stays_where_it_is_while_rows_above_get_their_height(long: cc.Store, person: Person) -> None:
     """Guarantee 12.4: rows have an estimated height until they are loaded; the visible text does not move."""

@@ -4,7 +4,7 @@
  * Rows are requested by index and measured when rendered; before that, `estimate` is their height. The row at the top of
  * the viewport is the anchor: it keeps its position when heights above it change. With `follow`, the list stays at its end
  * while it grows, until the user scrolls away or expands something. What is pressed stays below the pointer until it is
- * released, or a click would be lost when the list moves in between.
+ * released, whatever grows around it, and `onEnd` waits for that too: a click would be lost if something else came between.
  */
 import { html, useCallback, useImperativeHandle, useLayoutEffect, useMemo, useRef, useState } from "./html.js";
 
@@ -99,7 +99,7 @@ export function VirtualList({
   const scroller = useRef(null);
   const spacer = useRef(null);
   const heights = useMemo(() => new Heights(estimate), [identity, estimate]);
-  const place = useMemo(() => ({ anchor: 0, offset: 0, sticks: start === "end", told: "", fresh: true, top: 0, height: 0, view: 0, input: -Infinity, pressed: false }), [identity]);
+  const place = useMemo(() => ({ anchor: 0, offset: 0, sticks: start === "end", told: "", fresh: true, top: 0, height: 0, view: 0, input: -Infinity, pressed: null }), [identity]);
   const [, redraw] = useState(0);
   const again = useCallback(() => redraw((each) => each + 1), []);
 
@@ -113,6 +113,7 @@ export function VirtualList({
     const isSame = element.scrollHeight === place.height && element.clientHeight === place.view;
     const isUser = isSame || performance.now() - place.input < INPUT;
     const up = element.scrollTop < place.top - 0.5;
+    if (place.pressed) place.pressed.top -= element.scrollTop - place.top;
     place.top = element.scrollTop;
     setAnchor();
     const distance = element.scrollHeight - element.clientHeight - element.scrollTop;
@@ -141,10 +142,10 @@ export function VirtualList({
   const settle = useCallback(() => {
     const element = scroller.current;
     if (!element) return;
-    const above = spacer.current.offsetTop;
-    const wanted = place.sticks && !place.pressed
-      ? element.scrollHeight - element.clientHeight
-      : heights.top(place.anchor) + place.offset + above;
+    const { pressed } = place;
+    let wanted = heights.top(place.anchor) + place.offset + spacer.current.offsetTop;
+    if (pressed?.element?.isConnected) wanted = element.scrollTop + pressed.element.getBoundingClientRect().top - pressed.top;
+    else if (place.sticks && !pressed) wanted = element.scrollHeight - element.clientHeight;
     if (Math.abs(element.scrollTop - wanted) > 0.5) element.scrollTop = wanted;
     place.top = element.scrollTop;
     [place.height, place.view] = [element.scrollHeight, element.clientHeight];
@@ -194,38 +195,48 @@ export function VirtualList({
   }, [observer]);
 
   const noteEnd = useCallback((atEnd) => {
-    if (place.ended !== atEnd) {
+    if (place.ended !== atEnd && !place.pressed) {
       place.ended = atEnd;
       onEnd?.(atEnd);
     }
   }, [place, onEnd]);
 
+  const noteScroll = useCallback(() => {
+    const element = scroller.current;
+    if (element) noteEnd(element.scrollHeight - element.clientHeight - element.scrollTop < 40);
+  }, [noteEnd]);
+
   const onInput = useCallback(() => {
     place.input = performance.now();
   }, [place]);
 
-  const onPress = useCallback(() => {
+  const onPress = useCallback(({ target }) => {
+    sync();
     onInput();
     setAnchor();
-    place.pressed = true;
+    const element = target.closest("button, a, summary, .virtual-row");
+    place.pressed = { element, top: element?.getBoundingClientRect().top };
     const release = () => {
-      place.pressed = false;
+      place.pressed = null;
       for (const name of ["pointerup", "pointercancel"]) removeEventListener(name, release);
-      setTimeout(settle);  // after the click
+      setTimeout(() => {  // after the click
+        settle();
+        noteScroll();
+      });
     };
     for (const name of ["pointerup", "pointercancel"]) addEventListener(name, release);
-  }, [heights, place, settle]);
+  }, [heights, place, settle, noteScroll]);
 
   const onScroll = useCallback(() => {
     const element = scroller.current;
     if (!element) return;  // the list was left while it scrolled
     if (element.matches(":active")) onInput();  // the scroll bar is dragged
     sync();
-    noteEnd(element.scrollHeight - element.clientHeight - element.scrollTop < 40);
+    noteScroll();
     const within = element.scrollTop - spacer.current.offsetTop;
     const seen = [heights.at(within - BEYOND / 2), heights.at(within + element.clientHeight + BEYOND / 2)];
     if (seen[0] < place.first || seen[1] > place.last) again();
-  }, [heights, place, noteEnd]);
+  }, [heights, place, noteScroll]);
 
   /** Stop following when the user expands something, so that it can be read. */
   const onClick = useCallback((event) => {

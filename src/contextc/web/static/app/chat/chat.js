@@ -13,6 +13,7 @@ import { DrawerButton, ConversationHeader } from "./conversation_header.js";
 import { MessageList } from "./message_list.js";
 import { isKnownProvider, ModelNote, ModelPicker, usableModel } from "./model_picker.js";
 import { Placeholder } from "./message_row.js";
+import { compactionText } from "./notices.js";
 import { ConversationClient } from "./conversation_client.js";
 import { clearHits, createHit } from "./search_hit.js";
 import { isWaiting } from "./conversation_state.js";
@@ -107,7 +108,7 @@ function Conversation({ client, message, text }) {
   }, [client, running]);
   const editLast = () => [...document.querySelectorAll(".row.from-user .edit-button:not(:disabled)")].at(-1)?.click();
   return html`
-    <${ConversationHeader} client=${client} state=${state} model=${asked} />
+    <${ConversationHeader} client=${client} state=${state} model=${asked} onCompacted=${() => list.current?.toEnd()} />
     <${MessageList} client=${client} state=${state} list=${list} onEnd=${setAtEnd} model=${asked} hit=${hit} />
     <${Announcer} state=${state} />
     <div class="dock">
@@ -141,7 +142,7 @@ function lastRequestUrl(client, { uids }) {
   return last ? inspectUrl(client.name, last.channel, last.request) : inspectUrl(client.name);
 }
 
-/** Announce complete answers and pending approvals to screen readers. */
+/** Announce complete answers, compactions and pending approvals to screen readers. */
 function Announcer({ state }) {
   const waits = state.approvals[0];
   const [answer, setAnswer] = useState("");
@@ -154,6 +155,12 @@ function Announcer({ state }) {
     }
     if (last) before.current = state.length;
   }, [last]);
+  const notice = state.notices.at(-1);
+  const noticed = useRef(state.last);
+  useEffect(() => {
+    if (notice?.kind === "compaction" && notice.number > noticed.current) setAnswer(compactionText(notice));
+    if (notice) noticed.current = Math.max(noticed.current, notice.number);
+  }, [notice]);
   const text = waits ? `Approval needed: ${oneLine(waits.what || waits.name, 200)}` : answer;
   return html`<div class="off-screen" aria-live="polite" data-testid="spoken">${text}</div>`;
 }

@@ -23,7 +23,8 @@ function previewText({ messages, before, after, summary_cost: now, cost_before: 
   return `${size} It costs ${isLowerBound ? "" : "about "}${text(now)} now; the input of a later request costs ${text(later)} instead of ${text(each)}.`;
 }
 
-export function ConversationHeader({ client, state, model }) {
+/** @param {{client: object, state: object, model?: string, onCompacted: () => void}} props */
+export function ConversationHeader({ client, state, model, onCompacted }) {
   const { view, running } = state;
   const waits = isWaiting(state);
   const branches = client.branches.value;
@@ -36,7 +37,8 @@ export function ConversationHeader({ client, state, model }) {
     });
     if (instructions === null) return undefined;
     const done = await client.compact(model, instructions);
-    notify(done.upto ? `Compacted up to message ${number(done.upto)}.` : "Nothing to compact.");
+    if (done.upto) onCompacted();
+    else notify("Nothing to compact.");
   });
   const rename = () => renameConversation({ name: client.name, title: view.title }).then(() => client.refresh());
   const items = () => [

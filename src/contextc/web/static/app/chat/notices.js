@@ -44,10 +44,9 @@ function describe(notice, name) {
   if (kind === "system-hint") {
     return ["info", "", html`<span dir="auto">${visible(notice.text)}</span> <${Trigger} name=${notice.trigger} />`];
   }
-  if (kind === "compaction" && notice.undone) return ["branch", "", `Compaction up to message ${number(notice.upto)} undone.`];
+  if (kind === "compaction" && notice.undone) return ["branch", "", compactionText(notice)];
   if (kind === "compaction") {
-    const became = `${tokens(notice.before)} → ${tokens(notice.became)} tokens, up to message ${number(notice.upto)}.`;
-    const text = `Conversation compacted: ${became}${notice.fallback ? ` (${visible(notice.fallback)})` : ""}`;
+    const text = compactionText(notice);
     const isWhole = notice.score === null || notice.missing === 0;
     return ["branch", "accent", isWhole ? text : html`${text} <${Lost} notice=${notice} name=${name} />`];
   }
@@ -55,6 +54,13 @@ function describe(notice, name) {
   if (kind === "error") return ["warning", "bad", html`<${Failure} notice=${notice} />`];
   if (kind === "failed-request") return ["warning", "bad", html`<${FailedRequest} notice=${notice} name=${name} />`];
   return ["info", "", visible(notice.text ?? kind)];
+}
+
+/** Return the first sentence of a compaction's notice. */
+export function compactionText({ undone, upto, before, became, fallback }) {
+  if (undone) return `Compaction up to message ${number(upto)} undone.`;
+  const text = `Conversation compacted: ${tokens(before)} → ${tokens(became)} tokens, up to message ${number(upto)}.`;
+  return fallback ? `${text} (${visible(fallback)})` : text;
 }
 
 /** What compactions lost, by conversation and event. It outlives a notice, which leaves the page when it is scrolled away. */
