@@ -32,13 +32,14 @@ SAFE_SETTINGS = frozenset({"local_idle", "session_gap"})
 """Settings that a project's file may change without being trusted."""
 SAFE_PROVIDER_FACTS = frozenset({"window", "output"})
 """Facts about a provider that a project's file may state without being trusted."""
-MODELS, PROVIDERS = "models", "providers"
+MODELS, PROVIDERS, MCP = "models", "providers", "mcp"
 OBSERVATION = "observation"
 OBSERVATION_SETTINGS = {"keep_days": "observation_keep_days", "max_bytes": "observation_max_bytes"}
 """The names in the table `[observation]`, and their settings."""
 TABLE_HELP = {
     MODELS: 'Write [models."its-name"] and below it, for example, window = 128_000.',
     PROVIDERS: 'Write [providers.its-name] and below it, for example, url = "https://…/v1".',
+    MCP: 'Write [mcp.its-name] and below it, for example, command = "npx".',
 }
 VARIABLE_PATTERN = re.compile(r"[A-Z_][A-Z0-9_]{0,63}")
 SYSTEM_PROMPT = (
@@ -187,15 +188,19 @@ def find_untrusted_file(
     tables = _get_tables(PROVIDERS, path, content)
     providers = {name: facts for name, facts in tables.items() if facts.keys() - SAFE_PROVIDER_FACTS}
     changes = [
-        _change(name, value) for name, value in content.items() if name not in SAFE_SETTINGS and name not in TABLE_HELP
+        describe_change(name, value)
+        for name, value in content.items()
+        if name not in SAFE_SETTINGS and name not in TABLE_HELP
     ]
-    for name, facts in providers.items():
-        changes += [_change(f"{PROVIDERS}.{name}.{fact}", value) for fact, value in facts.items()]
+    for kind, named in ((PROVIDERS, providers), (MCP, _get_tables(MCP, path, content))):
+        for name, facts in named.items():
+            changes += [describe_change(f"{kind}.{name}.{fact}", value) for fact, value in facts.items()]
     found = UntrustedFile(path, digest, tuple(changes), frozenset(_provider_name(name) for name in providers))
     return None if not changes or is_trusted(found, environment=environment) else found
 
 
-def _change(name: str, value: object) -> str:
+def describe_change(name: str, value: object) -> str:
+    """Return a line that shows a setting of an untrusted file. Passwords in addresses are masked."""
     return f"{name} = {(mask_secrets(value) if isinstance(value, str) and '://' in value else value)!r}"
 
 
@@ -392,6 +397,16 @@ def read_providers(
     return found
 
 
+def read_mcp_tables(
+    *, environment: Mapping[str, str] = os.environ, folder: str | None = None
+) -> list[tuple[str, str, Mapping[str, object]]]:
+    """Return the file, name and content of each `[mcp.name]` table: first those of the user's file, then those of the
+    project's, if that is trusted.
+    """
+    refused = find_untrusted_file(environment=environment, folder=folder)
+    return [each for each in _iter_tables(MCP, environment, folder) if refused is None or each[0] != refused.path]
+
+
 def check_project_file(path: str, *, environment: Mapping[str, str] = os.environ) -> Mapping[str, Mapping[str, object]]:
     """Return the providers in a project's file. Raise InvalidSetting if it sets what it may not set, trusted or not."""
     _read_settings_file(path, set(Settings._fields))
@@ -459,7 +474,7 @@ def _read_settings_file(path: str, names: set[str]) -> dict[str, Setting]:
         if name not in TABLE_HELP and name not in names:  # the value is not shown: it may be a secret
             raise InvalidSetting(
                 f"{path}: {name} is not a setting",
-                fix=f"Use one of {', '.join(sorted(names))}, or a table of models, providers or observation.",
+                fix=f"Use one of {', '.join(sorted(names))}, or a table of models, providers, mcp or observation.",
             )
         if name not in TABLE_HELP and not isinstance(value, str):
             kind = "a table" if isinstance(value, dict) else json_type_name(value)

@@ -18,7 +18,8 @@ class AgentChoices(Struct, frozen=True, kw_only=True):
     input and `output` an answer, in tokens; `steps` limits a turn.
 
     Without `tools`, an agent has all tools; none for the local model, which is too small and slow for them, and for a
-    program with tools of its own.
+    program with tools of its own. `mcp` are the configured MCP servers: `all`, `none`, or names separated by commas. By
+    default it has all if it has all tools.
     """
 
     agent: str = DEFAULT_AGENT
@@ -29,3 +30,4 @@ class AgentChoices(Struct, frozen=True, kw_only=True):
     output: int | None = None
     policy: PolicyName | None = None
     steps: int | None = None
+    mcp: str | None = None

@@ -15,6 +15,7 @@ from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor, Limits
 from contextc.executor.agent_config import Approve
 from contextc.instruction_files import InstructionFiles, ReadFiles, Skills, find_skill_folders
+from contextc.mcp.config_files import ConfiguredServers, choose_servers, find_servers
 from contextc.prompts import PromptBuilder
 from contextc.providers import Endpoint, Provider, endpoint, provider
 from contextc.providers.registry import has_url, unknown_provider_message
@@ -144,6 +145,7 @@ def build_agent(
         max_output_tokens=choices.output,
         limits=Limits() if choices.steps is None else Limits(steps=choices.steps),
         approve=approve,
+        mcp_servers=find_mcp_servers(model.provider, choices).servers,
         endpoint=line,
         session_gap=settings.parse_session_gap(),
         summary_instructions=settings.summary_instructions.value,
@@ -190,6 +192,20 @@ def describe_instruction_files(provider: Provider, choices: AgentChoices) -> lis
     lines = [f"instructions read from {', '.join(names)}"] if names else []
     lines += [f"not read: {each.path}: {each.reason}" for each in skipped]
     lines += ["`contextc trust` shows what is outside the project, and asks."] if read.pending else []
+    return [" ".join(line.split()) for line in lines]
+
+
+def find_mcp_servers(provider: Provider, choices: AgentChoices) -> ConfiguredServers:
+    """Return the MCP servers of an agent. Without a choice, one that has all our tools has all servers."""
+    chosen = choices.mcp or ("all" if choose_tools(provider, choices.tools) == "all" else "none")
+    return choose_servers(find_servers(choices.root, agent=choices.agent), chosen)
+
+
+def describe_mcp_servers(provider: Provider, choices: AgentChoices) -> list[str]:
+    """Return a line that names the MCP servers of an agent, and one for each that is not started."""
+    found = find_mcp_servers(provider, choices)
+    lines = [f"MCP servers: {', '.join([each.name for each in found.servers])}"] if found.servers else []
+    lines += [f"MCP servers not started: {each}" for each in found.skipped]
     return [" ".join(line.split()) for line in lines]
 
 

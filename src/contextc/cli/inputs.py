@@ -130,6 +130,10 @@ PolicyOption = Annotated[
     PolicyName | None,
     Option("--policy", help="How messages are left out when the window is full (default: configured)."),
 ]
+MCPOption = Annotated[
+    str | None,
+    Option("--mcp", help="The configured MCP servers: all, none, or names with commas (default: all, with all tools)."),
+]
 OutputOption = Annotated[int | None, Option("--output", help="Limit of an answer in tokens.")]
 
 
@@ -144,6 +148,7 @@ class AgentCommandOptions(AgentChoices, frozen=True, kw_only=True):
     output: OutputOption = None
     policy: PolicyOption = None
     steps: StepsOption = None
+    mcp: MCPOption = None
 
     @classmethod
     def set_signature(cls, command: Callable[..., None]) -> None:

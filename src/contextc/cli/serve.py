@@ -102,12 +102,12 @@ def run(**given: Any) -> None:
         raise InvalidSetting(
             f"The package {error.name!r} is not installed", fix=f"Install it: {INSTALL_WEB}."
         ) from error
-    from contextc.app.agent_factory import describe_instruction_files, resolve_model
+    from contextc.app.agent_factory import describe_instruction_files, describe_mcp_servers, resolve_model
 
     secret = choose_token(options.host, options.token, options.no_token)
     chosen = options.chosen()
     model = resolve_model(options.model)  # an unknown model raises before the server starts
-    for line in describe_instruction_files(model.provider, chosen):
+    for line in (*describe_instruction_files(model.provider, chosen), *describe_mcp_servers(model.provider, chosen)):
         err.print(escape_markup(line), soft_wrap=True)
     if options.proxy:
         # Else its process would end, and the web UI would go on without it.

@@ -1,4 +1,6 @@
-"""`contextc trust`: accept the settings of a project's `contextc.toml`, and what its instruction files import."""
+"""`contextc trust`: accept the settings of a project's `contextc.toml`, the servers in its `.mcp.json`, and what its
+instruction files import.
+"""
 
 import os
 import sys
@@ -7,10 +9,18 @@ from typing import Annotated
 
 from contextc.cli.command_line import Argument, Exit, Option, confirm
 from contextc.cli.console import err, escape_markup, out
-from contextc.config import CONFIG_FILE, UntrustedFile, check_project_file, distrust_file, find_untrusted_file
+from contextc.config import (
+    CONFIG_FILE,
+    UntrustedFile,
+    check_project_file,
+    distrust_file,
+    find_untrusted_file,
+    is_trusted,
+)
 from contextc.config import trust_file as remember
 from contextc.errors import InvalidSetting
 from contextc.instruction_files import InstructionFiles, find_project_root
+from contextc.mcp.config_files import PROJECT_FILE, read_project_file
 from contextc.providers.registry import check_config_table
 
 
@@ -21,15 +31,16 @@ def run(
 ) -> None:
     """Trust the contextc.toml of a project: show its changes, ask, and remember the answer until the file changes.
 
-    The same for files outside the project that its AGENTS.md or CLAUDE.md imports.
+    The same for its .mcp.json, and for files outside the project that its AGENTS.md or CLAUDE.md imports.
     """
     folder = folder.expanduser()
     path = folder / CONFIG_FILE
     if forget:
-        revoked = distrust_file(str(path), project=str(find_project_root(folder)))
+        files = (str(path), str(folder / PROJECT_FILE))
+        revoked = any([distrust_file(each, project=str(find_project_root(folder))) for each in files])
         out.print("trust revoked" if revoked else "it was not trusted", soft_wrap=True)
         return
-    imports = list(InstructionFiles(folder).read().pending) if folder.is_dir() else []
+    imports = [*find_pending_servers(folder), *InstructionFiles(folder).read().pending] if folder.is_dir() else []
     if not path.is_file() and not imports:
         raise InvalidSetting(f"{path}: not found", fix=f"Name the folder of the project's {CONFIG_FILE}.")
     file = None
@@ -48,7 +59,13 @@ def run(
             remember(each)
             out.print("trusted, until the file changes")
         # An approved file may import others.
-        file, imports = None, list(InstructionFiles(folder).read().pending)
+        file, imports = None, [*find_pending_servers(folder), *InstructionFiles(folder).read().pending]
+
+
+def find_pending_servers(folder: Path) -> list[UntrustedFile]:
+    """Return the project's `.mcp.json` if it is not trusted yet."""
+    _, file = read_project_file(str(folder / PROJECT_FILE))
+    return [] if file is None or is_trusted(file) else [file]
 
 
 def check_settings(path: str) -> None:

@@ -24,6 +24,7 @@ from contextc.app.agent_factory import (
     build_agent,
     choose_tools,
     describe_instruction_files,
+    describe_mcp_servers,
     resolve_model,
     time_based_names,
 )
@@ -109,7 +110,9 @@ class ChatSession:
         choice = resolve_model(options.model, url=options.url, window=options.window, key=options.key)
         if choice.remark:
             err.print(Text(choice.remark, "dim"), soft_wrap=True)
-        for line in describe_instruction_files(choice.provider, options.chosen()):
+        chosen = options.chosen()
+        lines = [*describe_instruction_files(choice.provider, chosen), *describe_mcp_servers(choice.provider, chosen)]
+        for line in lines:
             err.print(Text(sanitize(line), "dim"), soft_wrap=True)
         self.executor, self._client = self._build_agent(choice)
 
