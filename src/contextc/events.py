@@ -136,6 +136,19 @@ class ToolStart(Event, frozen=True, tag="tool-start"):
     name: str
 
 
+class AgentCallStart(Event, frozen=True, tag="agent-call-start"):
+    """An agent that is a tool began to work on a call, or goes on. Its own events are in `conversation`, after `after`.
+
+    `called` is the name of that agent.
+    """
+
+    id: str
+    name: str
+    called: str
+    conversation: str
+    after: int = 0
+
+
 class ToolProgress(Event, frozen=True, tag="tool-progress"):
     """Progress text of a running tool."""
 
@@ -293,6 +306,7 @@ AnyEvent: TypeAlias = (
     | ApprovalAnswered
     | TurnWaiting
     | ToolStart
+    | AgentCallStart
     | ToolProgress
     | ToolFinished
     | ToolFailed
@@ -307,6 +321,21 @@ AnyEvent: TypeAlias = (
     | ErrorOccurred
     | TurnInterrupted
 )
+
+
+class AgentEvent(Event, frozen=True, tag="agent-event"):
+    """An event of an agent that was called as a tool, in the stream of its caller. It is stored in `conversation` only.
+
+    `call` is the id of the caller's call. Number, time, agent, turn and step are those of `event`.
+    """
+
+    call: str
+    conversation: str
+    event: AnyEvent
+
+
+StreamEvent: TypeAlias = AnyEvent | AgentEvent
+"""An event in the stream of a turn."""
 TEXT_FIELDS = ("text", "arguments", "error")
 """Fields that may contain text of a message."""
 ERROR_FIELDS = ("error", "failure", "fallback")

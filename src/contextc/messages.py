@@ -284,6 +284,54 @@ COUNT_FIELDS = (*TOKEN_FIELDS, "reasoning")
 Counted = TypeVar("Counted", Usage, BilledCall)
 
 
+def add_usage(before: Usage, more: Usage | None) -> Usage:
+    """Return the sum of two usages."""
+    if more is None:
+        return before
+    is_first = before == Usage()
+    return Usage(
+        **_add_counts(before, more, COUNT_FIELDS),
+        tier=_common_word(before.tier, more.tier, is_first=is_first),
+        speed=_common_word(before.speed, more.speed, is_first=is_first),
+        region=_common_word(before.region, more.region, is_first=is_first),
+        model=_common_word(before.model, more.model, is_first=is_first),
+        calls=_add_calls(before.calls, more.calls),
+        iterations=more.iterations if is_first else (),
+        input_differs=before.input_differs or more.input_differs,
+        dollars=_add_dollars(before.dollars, more.dollars, is_first=is_first),
+    )
+
+
+MIXED = "mixed"
+"""The word of a sum whose calls have different words. Its price is unknown, so each call is priced on its own."""
+
+
+def _add_counts(before: Usage | BilledCall, more: Usage | BilledCall, fields: Iterable[str]) -> dict[str, int]:
+    return {name: getattr(before, name) + getattr(more, name) for name in fields}
+
+
+def _add_calls(before: tuple[BilledCall, ...], more: tuple[BilledCall, ...]) -> tuple[BilledCall, ...]:
+    """Return the further calls of a sum, one for each kind and model."""
+    if not before or not more:
+        return before or more
+    sums: dict[tuple[str, str], BilledCall] = {}
+    for each in (*before, *more):
+        key = each.kind, each.model
+        held = sums.get(key)
+        sums[key] = each if held is None else replace(each, **_add_counts(held, each, CALL_COUNT_FIELDS))
+    return tuple(sums.values())
+
+
+def _add_dollars(before: float | None, more: float | None, *, is_first: bool) -> float | None:
+    if is_first:
+        return more
+    return before + more if before is not None and more is not None else None
+
+
+def _common_word(before: str, more: str, *, is_first: bool) -> str:
+    return more if is_first or before == more else MIXED
+
+
 def valid_usage(usage: Usage | None) -> Usage | None:
     """Return the usage with valid token counts only, whatever the provider sent."""
     if usage is None:

@@ -18,6 +18,7 @@ ON_POSTGRES = (
     "test_cancelling",
     "test_suspended_turns",
     "test_runs_at_once",
+    "test_agents_as_tools",
 )
 ON_SQLITE = (
     *ON_POSTGRES,

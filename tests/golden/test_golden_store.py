@@ -54,7 +54,7 @@ ADDED = (
 """Fields that were added since the recording. Stores without them are read as before."""
 OF_TOOLS = re.compile(r"^head\.body\..*\.properties\.(?:length|query|(?:id|offset)<\w+>\.description)")
 """What the definitions of `fetch_result` and `search_history` have no longer, or have today."""
-ADDED_EVENTS = {"approval-answer", "turn-waiting"}
+ADDED_EVENTS = {"approval-answer", "turn-waiting", "agent-call-start"}
 
 
 def bodies(file: Path, table: str, column: str) -> list[bytes]:

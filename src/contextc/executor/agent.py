@@ -26,8 +26,9 @@ from contextc.compiler import past_requests
 from contextc.compiler.compaction import CompactionResult
 from contextc.compiler.manifest import Manifest, shorten
 from contextc.errors import InvalidInput, InvalidOutput, InvalidSetting, NothingNew
-from contextc.events import AnyEvent, TextDelta, TurnStart
+from contextc.events import StreamEvent, TextDelta, TurnStart
 from contextc.executor import agent_config
+from contextc.executor.agent_calls import CALL_MODES, AgentTool, CallMode
 from contextc.executor.agent_config import (
     AgentConfig,
     AgentOptions,
@@ -49,7 +50,7 @@ from contextc.providers.client import Endpoint
 from contextc.providers.structured_output import accepts_schema, has_structured_output, structured_output_settings
 from contextc.store import Store, open_store
 from contextc.store.message_log import DEFAULT_AGENT, check_name
-from contextc.tools import ToolLike
+from contextc.tools import ToolLike, tool
 from contextc.tools.definitions import NativeTool
 from contextc.tools.parameters import (
     decode_hook,
@@ -268,7 +269,7 @@ class AgentRun(Generic[T]):
                 if isinstance(event, TextDelta):
                     yield event.text
 
-    async def events(self) -> AsyncGenerator[AnyEvent, None]:
+    async def events(self) -> AsyncGenerator[StreamEvent, None]:
         """Yield the events of the run. Raises the error that ended it, if any."""
         async with aclosing(self._events):
             async for event in self._events:
@@ -294,7 +295,7 @@ class AgentRun(Generic[T]):
     ) -> None:
         await self._events.aclose()
 
-    async def _run(self) -> AsyncGenerator[AnyEvent, None]:
+    async def _run(self) -> AsyncGenerator[StreamEvent, None]:
         try:
             async with aclosing(self._run_turns()) as events:
                 async for event in events:
@@ -303,7 +304,7 @@ class AgentRun(Generic[T]):
             self._error = error
             raise
 
-    async def _run_turns(self) -> AsyncGenerator[AnyEvent, None]:
+    async def _run_turns(self) -> AsyncGenerator[StreamEvent, None]:
         """Run the turn, and the second one if its answer is invalid, and set the result."""
         results: list[TurnResult] = []
         async with aclosing(self._run_turn(self._start, results)) as events:
@@ -344,7 +345,9 @@ class AgentRun(Generic[T]):
         sent = [each.request for each in results if each.request is not None]
         return partial(past_requests.explain, self.executor.store, *sent[-1]) if sent else None
 
-    async def _run_turn(self, start: Callable[[], Turn], results: list[TurnResult]) -> AsyncGenerator[AnyEvent, None]:
+    async def _run_turn(
+        self, start: Callable[[], Turn], results: list[TurnResult]
+    ) -> AsyncGenerator[StreamEvent, None]:
         """Run a turn, yield its events, and append its result. Turns of queued input that follow it are not results."""
         turns: list[Turn] = []
 
@@ -405,6 +408,7 @@ class Agent(agent_config.FixedOptions, Generic[T]):
     hand over to each other.
     """
 
+    tool_fix = "Pass agent.as_tool()."
     __slots__ = (
         "__weakref__",
         "_background",
@@ -784,6 +788,48 @@ class Agent(agent_config.FixedOptions, Generic[T]):
             for call in (executor.resume, executor.start)
         )
         return self._make_run(executor, conversation, resume, start, 1)
+
+    def as_tool(
+        self,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        mode: CallMode = "alone",
+        approval: bool = False,
+        parallel: bool = True,
+    ) -> AgentTool:
+        """Return this agent as a tool of another one. It gets a task, and its answer is the result of the call.
+
+        It works in a conversation of its own: `"alone"` with the task only, or in a `"fork"` of its caller's, with all
+        that came before the reply that calls it. `name` and `description` are what the caller's model reads, by default
+        the agent's own. It runs in the caller's store, with the caller's `deps`, and with the caller's `approve` if it
+        has none. What it uses counts as used by its caller.
+        """
+        if mode not in CALL_MODES:
+            raise InvalidSetting(
+                'as_tool: mode must be "alone" or "fork"', got=mode, fix='Pass "fork" to show it the conversation.'
+            )
+        sees = "It sees this conversation." if mode == "fork" else "It sees nothing but the task, so say all it needs."
+
+        async def ask(task: str) -> str:
+            return (await self.run(task)).text
+
+        made = tool(
+            ask,
+            name=agent_config.NOT_IN_TOOL_NAMES.sub("_", self.name) if name is None else name,
+            description=f"{self.description if description is None else description} {sees}".strip(),
+            approval=approval,
+            parallel=parallel,
+        )
+        return AgentTool(
+            tool=made.tool,
+            function=made.function,
+            parameters=made.parameters,
+            approval=approval,
+            parallel=parallel,
+            executor_in=self._executor_in,
+            mode=mode,
+        )
 
     def explain(self, conversation: str, request: int | None = None) -> Manifest:
         """Return the account of a request of this agent, by default of the last one: what went in, what stayed out and

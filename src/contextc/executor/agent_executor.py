@@ -28,8 +28,9 @@ from contextc.compiler.draft import read_compaction
 from contextc.compiler.history import HISTORY_TOOL_NAMES
 from contextc.compiler.manifest import Manifest
 from contextc.errors import InvalidSetting, ProviderFailed, UnknownConversation
-from contextc.events import AnyEvent
+from contextc.events import AnyEvent, StreamEvent
 from contextc.executor import agent_config
+from contextc.executor.agent_calls import AgentTool, tighter_limits
 from contextc.executor.agent_config import (
     AgentConfig,
     AgentOptions,
@@ -259,7 +260,7 @@ class AgentExecutor(agent_config.FixedOptions):
         context: ContextSource | None = None,
         deps: object = None,
         key: str | None = None,
-    ) -> AsyncGenerator[AnyEvent, None]:
+    ) -> AsyncGenerator[StreamEvent, None]:
         """Run a turn and yield its events. Leaving the loop early cancels the turn.
 
         Without input the turn takes the next queued input, or answers the last unanswered message. While another turn
@@ -476,10 +477,25 @@ class AgentExecutor(agent_config.FixedOptions):
         """Return a copy of this agent whose turns can be taken back. It shares the client."""
         return self._copy(replace(self.config, owner=owner))
 
+    def called_by(self, caller: AgentConfig, limits: Limits, owner: TurnOwner) -> Self:
+        """Return a copy of this agent for a call of another one, which has these limits left."""
+        return self._copy(
+            replace(
+                self.config,
+                approve=self.config.approve or caller.approve,
+                turn_deps=caller.turn_deps,
+                limits=tighter_limits(self.config.limits, limits),
+                owner=owner,
+            )
+        )
+
     async def close(self) -> None:
         """Close this event loop's client of the provider, and its MCP servers. A summary that is being written there is
         cancelled.
         """
+        for each in self.config.tools.values():
+            if isinstance(each, AgentTool):
+                await each.executor_in(self.store).close()
         others = self.config.handoffs(self.store).values() if self.config.handoffs is not None else ()
         for config in (self.config, *others):
             for each in (config, *config.fallbacks):

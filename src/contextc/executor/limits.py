@@ -17,7 +17,8 @@ class Limits:
 
     `seconds` applies to the whole turn, `tool_seconds` to one call of a tool without its own timeout. `cost` is in US
     dollars. `calls_per_reply` is the number of calls of one reply that are run. `parallel_tools` is the number of tools
-    that run at the same time; it does not end the turn.
+    that run at the same time, and `agent_depth` how deep agents call agents as tools; these do not end the turn.
+    What a called agent does counts as done by its caller.
     """
 
     steps: int | None = 250
@@ -27,6 +28,7 @@ class Limits:
     cost: float | None = None
     calls_per_reply: int | None = 1_000
     parallel_tools: int | None = 32
+    agent_depth: int | None = 5
 
     def __init__(
         self,
@@ -38,13 +40,14 @@ class Limits:
         cost: float | None = None,
         calls_per_reply: int | None = 1_000,
         parallel_tools: int | None = 32,
+        agent_depth: int | None = 5,
         **others: Never,
     ) -> None:
         for name in others:
             names = ", ".join(field.name for field in fields(self))
             raise InvalidSetting(f"Limits has no option {name!r}", fix=f"Its options are {names}.")
         whole = {"steps": steps, "tool_calls": tool_calls}
-        whole |= {"calls_per_reply": calls_per_reply, "parallel_tools": parallel_tools}
+        whole |= {"calls_per_reply": calls_per_reply, "parallel_tools": parallel_tools, "agent_depth": agent_depth}
         for name, value in whole.items():
             self._set(name, value, int, "an integer above 0")
         for name, value in (("seconds", seconds), ("tool_seconds", tool_seconds), ("cost", cost)):

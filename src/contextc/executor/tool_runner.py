@@ -21,6 +21,7 @@ from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, 
 from contextc.compiler.history import HISTORY_TOOL_NAMES
 from contextc.errors import LeaseLost
 from contextc.events import ApprovalAnswered, ApprovalRequest, ToolProgress, ToolStart
+from contextc.executor.agent_calls import AgentCaller, AgentTool, CallOutcome
 from contextc.executor.agent_config import (
     AgentConfig,
     ApprovalAnswer,
@@ -34,6 +35,7 @@ from contextc.executor.limits import MAX_TOOL_CALLS
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.store import Approval, Store
+from contextc.store.agent_calls import AgentCall
 from contextc.store.message_log import now_ms
 from contextc.store.store import expire_approvals
 from contextc.store.turn_controls import NOT_RUN_RESULT
@@ -59,13 +61,15 @@ class ToolRunner:
         step: int,
         mid_step_triggers: Sequence[Trigger],
         trigger_context: Callable[[int, int, Sequence[Message]], TriggerContext],
+        agents: AgentCaller,
         calls_before: int | None = None,
     ) -> None:
-        self.config, self.turn_store, self.step = config, turn_store, step
+        self.config, self.turn_store, self.step, self._agents = config, turn_store, step, agents
         self.mid_step_triggers, self._trigger_context = mid_step_triggers, trigger_context
         limits = config.limits
         self._calls_before = turn_store.turn.tool_calls if calls_before is None else calls_before
-        self._calls_left = None if limits.tool_calls is None else max(0, limits.tool_calls - self._calls_before)
+        made = self._calls_before + turn_store.turn.agent_tool_calls
+        self._calls_left = None if limits.tool_calls is None else max(0, limits.tool_calls - made)
         self._stored_results, self._result_tokens = 0, 0
         """Number of stored results, and their tokens if `mid_step` triggers need them."""
         self._results: list[Message] = []
@@ -81,7 +85,11 @@ class ToolRunner:
         self.answers: dict[int, Approval] = {}
         """Stored approvals of calls, by the index of the call."""
         self.waiting: list[int] = []
-        """Indexes of the calls that were left open, because they need an answer."""
+        """Indexes of the calls that were left open, because they need an answer, or their agent waits for one."""
+        self.waiting_approvals: list[int] = []
+        """Indexes of those that need an answer themselves."""
+        self.reply_seq = 0
+        """The number of the reply, 0 while it is not stored."""
         self._announced: list[ToolCall] = []
         """The calls whose start is stored."""
         self.admitted: set[str] = set()
@@ -100,9 +108,10 @@ class ToolRunner:
     def calls_without_approval(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return the calls that start as soon as the reply is stored.
 
-        A call with the id of one that needs approval may have to wait for it.
+        A call with the id of one that needs approval may have to wait for it. Agents that are tools are not started in
+        this sense: a turn that is resumed goes on with them.
         """
-        ids = {call.id for call in calls if self._needs_approval(call)}
+        ids = {call.id for call in calls if self._needs_approval(call) or self._agent_tool(call) is not None}
         self._announced = [call for call in self.allowed_calls(calls) if call.id not in ids]
         return self._announced
 
@@ -112,15 +121,20 @@ class ToolRunner:
         allowed = len(self.allowed_calls(calls))
         wanted = range(len(calls)) if indexes is None else indexes
         self.waiting = self._find_waiting(calls, [index for index in wanted if index < allowed])
+        self.waiting_approvals = self.waiting
         wanted = [index for index in wanted if index not in self.waiting]
         for group in self._groups(calls[:allowed]):
             group = [index for index in group if index in wanted]
+            if len(group) == 1 and any(calls[other].id == calls[group[0]].id for other in self.waiting):
+                self.waiting = [*self.waiting, group[0]]
+                continue
             if not group:
                 continue
             if len(group) == 1:
-                found[group[0]] = await self._run_and_store(calls[group[0]], self.answers.get(group[0]))
+                stored = await self._run_and_store(calls[group[0]], group[0], self.answers.get(group[0]))
+                self._note_result(found, group[0], stored)
                 continue
-            tasks = [asyncio.ensure_future(self._run_and_store(calls[index])) for index in group]
+            tasks = [asyncio.ensure_future(self._run_and_store(calls[index], index)) for index in group]
             try:
                 stored = await asyncio.gather(*tasks)
             except BaseException:
@@ -128,7 +142,8 @@ class ToolRunner:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
                 raise
-            found |= dict(zip(group, stored, strict=True))
+            for index, result in zip(group, stored, strict=True):
+                self._note_result(found, index, result)
         rest = [index for index in range(allowed, len(calls)) if index in wanted]
         if rest:
             refused = [
@@ -136,6 +151,13 @@ class ToolRunner:
             ]
             found |= dict(zip(rest, await run_blocking(self.turn_store.store_refused_results, refused), strict=True))
         return [found[index] for index in sorted(found)]
+
+    def _note_result(self, found: dict[int, Message], index: int, stored: Message | None) -> None:
+        """Note the stored result of a call, or that the call stays open because its agent goes on later."""
+        if stored is not None:
+            found[index] = stored
+        else:
+            self.waiting = [*self.waiting, index]
 
     def _find_waiting(self, calls: Sequence[ToolCall], wanted: Sequence[int]) -> list[int]:
         """Return the calls that wait for an answer, and those that must not run before one of these."""
@@ -159,7 +181,7 @@ class ToolRunner:
         suspend = approve if isinstance(approve, Suspend) else Suspend()
         found: list[Approval] = []
         seen: set[str] = set()
-        for index in self.waiting:
+        for index in self.waiting_approvals:
             call = reply.tool_calls[index]
             if index not in self.answers and call.id not in seen:
                 found.append(self._make_approval(call, suspend, seq=reply.seq, index=index))
@@ -205,32 +227,43 @@ class ToolRunner:
             together = parallel
         return groups
 
-    async def _run_and_store(self, call: ToolCall, answer: Approval | None = None) -> Message:
+    async def _run_and_store(self, call: ToolCall, index: int, answer: Approval | None = None) -> Message | None:
         async with self._parallel_slots:
             began = monotonic()
-            result = await self.run_call(call, answer)
+            done = await self._run_or_refuse(call, answer, index)
+            if done.result is None:
+                return None
             took = int((monotonic() - began) * 1000)
-            storing = asyncio.ensure_future(self._store_in_order(result, took, answer))
+            storing = asyncio.ensure_future(self._store_in_order(done, done.result, took, answer))
             await wait_until_done(storing)  # the result is stored even if the turn is cancelled meanwhile
             return storing.result()
 
-    async def _store_in_order(self, result: ToolResult, took: int, answer: Approval | None) -> Message:
+    async def _store_in_order(
+        self, done: CallOutcome, result: ToolResult, took: int, answer: Approval | None
+    ) -> Message:
         """Store results one after the other, on one thread, however many arrive at once."""
         async with self._store_lock:
+            if done.turn is not None:
+                self._agents.count(done.turn)
             return await run_blocking(
                 self._store_result,
                 result,
                 took,
                 answer if answer is not None and answer.client else None,
+                done.call,
                 slots=CALLBACK_SLOTS if self.mid_step_triggers else STORE_SLOTS,
             )
 
-    def _store_result(self, result: ToolResult, took: int, applied: Approval | None) -> Message:
+    def _store_result(
+        self, result: ToolResult, took: int, applied: Approval | None, answered: AgentCall | None
+    ) -> Message:
         """Store a result with the user notices of `mid_step` triggers."""
         if self.mid_step_triggers:
             self._results.append(Message(role="tool", parts=(result,), author=self.turn_store.author, step=self.step))
         verdict = self._evaluate_mid_step(self._calls_before + self._stored_results + 1)
-        stored = self.turn_store.store_result(result, took, verdict.messages, verdict.states, applied=applied)
+        stored = self.turn_store.store_result(
+            result, took, verdict.messages, verdict.states, applied=applied, answered=answered
+        )
         self._stored_results += 1
         if self.mid_step_triggers:
             self._result_tokens += self.config.compiler.counter.count_message(stored)
@@ -243,37 +276,44 @@ class ToolRunner:
             where, call, name=self.turn_store.author, run=self.turn_store.run, running=names
         )
 
-    async def run_call(self, call: ToolCall, answer: Approval | None = None) -> ToolResult:
-        """Run a call and return its result. `answer` is its stored approval, if that has an answer."""
+    async def _run_or_refuse(self, call: ToolCall, answer: Approval | None, index: int) -> CallOutcome:
+        """Run a call. `answer` is its stored approval, if that has an answer."""
         tool = self.config.tools.get(call.name)
+        agent = self._agent_tool(call)
         if tool is None and call.name in HISTORY_TOOL_NAMES and self.config.compiler.options.fetch:
             text = await run_blocking(lambda: self._read_history(call))
-            return ToolResult(call_id=call.id, name=call.name, content=text)
+            return CallOutcome(ToolResult(call_id=call.id, name=call.name, content=text))
         if tool is None:
-            return unknown_tool_result(call, self.config.tools)
+            return CallOutcome(unknown_tool_result(call, self.config.tools))
         if answer is not None and answer.client:  # its result is stored together with the use of the answer
             if refusal := _refusal(call, answer):
-                return _error_result(call, refusal)
-            return ToolResult(call_id=call.id, name=call.name, content=answer.result, is_error=answer.failed)
+                return CallOutcome(_error_result(call, refusal))
+            given = ToolResult(call_id=call.id, name=call.name, content=answer.result, is_error=answer.failed)
+            return CallOutcome(given)
+        is_announced = agent is not None or any(call is each for each in self._announced)
         if answer is not None:
             refusal = _refusal(call, answer)
-            await run_blocking(lambda: self.turn_store.use_answer(answer, starts=not refusal))
+            await run_blocking(lambda: self.turn_store.use_answer(answer, starts=not refusal and agent is None))
             if refusal:
-                return _error_result(call, refusal)
-        elif self._needs_approval(call):
-            refusal = await self.ask_approval(call, tool)
-            if refusal:
-                return _error_result(call, refusal)
+                return CallOutcome(_error_result(call, refusal))
+            is_announced = True
+        elif self._needs_approval(call) and (refusal := await self.ask_approval(call, tool)):
+            return CallOutcome(_error_result(call, refusal))
+        if not is_announced:
             await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
-        elif not any(call is each for each in self._announced):
-            await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
+        if agent is not None:
+            return await self._agents.run(agent, call, seq=self.reply_seq, position=index)
         context = self._context_of(call)
         self._running.add(call.id)
         self.turn_store.running_calls.add(call.id)
         try:
-            return await tool.run(call, context, timeout=self.config.limits.tool_seconds)
+            return CallOutcome(await tool.run(call, context, timeout=self.config.limits.tool_seconds))
         finally:
             self._running.discard(call.id)
+
+    def _agent_tool(self, call: ToolCall) -> AgentTool | None:
+        tool = self.config.tools.get(call.name)
+        return tool if isinstance(tool, AgentTool) else None
 
     def _context_of(self, call: ToolCall) -> ToolContext[Any]:
         return ToolContext(
@@ -335,7 +375,13 @@ class ToolRunner:
         tool = self.config.tools.get(call.name)
         is_parallel = tool is None or (tool.parallel and not tool.approval)
         async with self._parallel_slots if is_parallel else self._exclusive_lock:
-            return await self.run_call(call)
+            done = await self._run_or_refuse(call, None, 0)
+            if done.turn is not None:
+                self._agents.count(done.turn)
+            if done.call is not None:
+                await run_blocking(self.turn_store.end_agent_call, done.call)
+            assert done.result is not None, "a call within a reply does not stay open"
+            return done.result
 
     async def ask_hosted_approval(self, call: ToolCall) -> str:
         """Ask for approval of a tool that the provider runs. Return the reason why it must not, or ""."""

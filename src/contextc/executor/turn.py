@@ -24,7 +24,8 @@ from contextc.compiler.compaction import CompactionSteps, SummarizerInput
 from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.ledger import SessionManager, load_messages_by_place
 from contextc.errors import ContextcError, ContextOverflow, ConversationBusy, LeaseLost, ProviderFailed, describe_error
-from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, ToolStart
+from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, StreamEvent, ToolStart
+from contextc.executor.agent_calls import AgentCaller, with_agent_events
 from contextc.executor.agent_config import (
     AgentConfig,
     Suspend,
@@ -792,8 +793,8 @@ class TurnRunner:
         return TurnResult(
             turn=turn.number,
             finish=finish,
-            steps=turn.steps,
-            tool_calls=turn.tool_calls,
+            steps=turn.steps + turn.agent_steps,
+            tool_calls=turn.tool_calls + turn.agent_tool_calls,
             usage=progress.usage,
             cost=progress.cost,
             cost_is_lower_bound=progress.bill is not None and progress.bill.is_lower_bound,
@@ -874,6 +875,8 @@ class TurnRunner:
             answered = await self._call_models(prepared, index)
             results = await self._store_and_run_tools(answered, index)
             if (reply := self.turn_state.reply) is not None and answered.tools.waiting:
+                if await self._continue_later():
+                    return HANDED_OVER
                 if await self._suspend(answered.tools, reply):
                     return WAITING
                 finish = await self._run_unstarted_calls()
@@ -898,7 +901,7 @@ class TurnRunner:
             calls, record = left.reply.tool_calls, self.turn_store
             record.step = left.step
             tools = self._make_tool_runner(None, left.step.index, before=left.calls_before)
-            tools.answers = answers
+            tools.answers, tools.reply_seq = answers, left.reply.seq
             starting = [
                 call
                 for call in tools.calls_without_approval(calls)
@@ -912,20 +915,22 @@ class TurnRunner:
                 return self._finish_reason([*left.results, *results])
             if record.end_request == STOP_REQUEST:
                 return STOPPED
+            if await self._continue_later():
+                return HANDED_OVER
             if await self._suspend(tools, left.reply):
                 return WAITING
 
     async def _suspend(self, tools: ToolRunner, reply: Message) -> bool:
         """Store the approvals of the calls that wait, and suspend the turn. Return False if it can continue."""
-        kept = [tools.answers[index] for index in tools.waiting if index in tools.answers]
+        kept = [tools.answers[index] for index in tools.waiting_approvals if index in tools.answers]
         return await self._store_end(partial(self.turn_store.suspend, tools.new_approvals(reply), kept))
 
     def _reached_limit(self) -> str | None:
         """Return the finish reason of the limit that was reached, or None."""
         limits, turn, spent = self.config.limits, self.turn_store.turn, self.turn_state.cost
-        if limits.steps is not None and turn.steps >= limits.steps:
+        if limits.steps is not None and turn.steps + turn.agent_steps >= limits.steps:
             return MAX_STEPS
-        if limits.tool_calls is not None and turn.tool_calls >= limits.tool_calls:
+        if limits.tool_calls is not None and turn.tool_calls + turn.agent_tool_calls >= limits.tool_calls:
             return MAX_TOOL_CALLS
         if limits.cost is not None and spent is not None and spent >= limits.cost:
             return MAX_COST
@@ -1061,6 +1066,7 @@ class TurnRunner:
             mid_step_triggers=config.mid_step_triggers if compiled is not None else (),
             trigger_context=moment,
             calls_before=before,
+            agents=AgentCaller(config, self.turn_store, self.turn_state, lambda: self.lease_lost is not None),
         )
 
     def _start_step(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:
@@ -1150,6 +1156,7 @@ class TurnRunner:
             raise
         progress.add_reply(stored, compiled.provider.model)
         progress.last_request = compiled.channel, compiled.request
+        tools.reply_seq = progress.reply.seq if progress.reply is not None else 0
         results = await tools.run(calls) if calls else []
         progress.add_messages(results)
         return results
@@ -1257,6 +1264,12 @@ class Turn:
             self._is_cancelled = True
             self._task.cancel()
 
+    def give_up(self) -> None:
+        """Let another process continue the turn, if its owner wants that, because it runs its caller's turn now."""
+        if self._loop is None or self._lease is None:
+            return self.cancel()
+        self._on_lease_lost(self._lease)
+
     @property
     def agent(self) -> str:
         """The name of the agent, and of the run if it began beside another turn. Events of the turn have it, too."""
@@ -1285,15 +1298,18 @@ class Turn:
         self._task.result()
         return self.results[0]
 
-    def __aiter__(self) -> AsyncIterator[AnyEvent]:
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
         return self.events()
 
-    async def events(self) -> AsyncGenerator[AnyEvent, None]:
-        """Yield the events from the start of the turn to its end. Raises the error that ended it, if any."""
-        async with aclosing(self.batches()) as found:
-            async for events in found:
-                for event in events:
-                    yield event
+    async def events(self) -> AsyncGenerator[StreamEvent, None]:
+        """Yield the events from the start of the turn to its end. Raises the error that ended it, if any.
+
+        Events of agents that it calls as tools are among them, each as an `AgentEvent`.
+        """
+        store = self.config.store
+        async with aclosing(self.batches()) as batches, aclosing(with_agent_events(store, batches)) as found:
+            async for event in found:
+                yield event
         await self.wait()
         if (error := self.results[-1].error) is not None:
             raise error
@@ -1495,7 +1511,7 @@ def _unopened_result(record: TurnStore) -> TurnResult:
     return TurnResult(turn=waiting.number, finish=WAITING, steps=waiting.steps, tool_calls=waiting.tool_calls)
 
 
-async def run_turn(start: Callable[[], Turn]) -> AsyncGenerator[AnyEvent, None]:
+async def run_turn(start: Callable[[], Turn]) -> AsyncGenerator[StreamEvent, None]:
     """Start a turn and yield its events. Leaving the loop early cancels the turn."""
     turn = start()
     try:

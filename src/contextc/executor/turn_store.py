@@ -23,6 +23,7 @@ from contextc.compiler import Compiled
 from contextc.compiler.compaction import CompactionResult, compaction_event, use_summary_in
 from contextc.errors import ConversationBusy, TurnWaits, UnknownMessage
 from contextc.events import (
+    AgentCallStart,
     AnyEvent,
     ApprovalRequest,
     ErrorOccurred,
@@ -41,15 +42,13 @@ from contextc.executor.agent_config import read_definitions
 from contextc.executor.event_hub import event_hub
 from contextc.executor.limits import Limits
 from contextc.messages import (
-    CALL_COUNT_FIELDS,
-    COUNT_FIELDS,
     AnyPart,
-    BilledCall,
     Message,
     Text,
     ToolCall,
     Usage,
     UserNotice,
+    add_usage,
     find_open_calls,
     validate_message,
 )
@@ -59,6 +58,7 @@ from contextc.store import (
     Approval,
     Lease,
     Store,
+    agent_calls,
     approvals,
     branches,
     leases,
@@ -67,6 +67,7 @@ from contextc.store import (
     turn_records,
 )
 from contextc.store import turn_records as records
+from contextc.store.agent_calls import AgentCall
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_log import (
     SEQ_MASK,
@@ -81,7 +82,7 @@ from contextc.store.message_log import (
 from contextc.store.store import engine_of, leases_of
 from contextc.store.submitted_turns import take_submitted
 from contextc.store.transaction_engine import Transaction
-from contextc.store.turn_controls import NOT_RUN_RESULT
+from contextc.store.turn_controls import AGENT_ENDED_RESULT, NOT_RUN_RESULT
 from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.store.turn_records import (
     Piece,
@@ -133,53 +134,6 @@ class TurnResult(Struct, frozen=True, kw_only=True):
 # The running totals of a turn, for triggers and limits. All of them can be restored from the store.
 
 
-def add_usage(before: Usage, more: Usage | None) -> Usage:
-    if more is None:
-        return before
-    is_first = before == Usage()
-    return Usage(
-        **_add_counts(before, more, COUNT_FIELDS),
-        tier=_common_word(before.tier, more.tier, is_first=is_first),
-        speed=_common_word(before.speed, more.speed, is_first=is_first),
-        region=_common_word(before.region, more.region, is_first=is_first),
-        model=_common_word(before.model, more.model, is_first=is_first),
-        calls=_add_calls(before.calls, more.calls),
-        iterations=more.iterations if is_first else (),
-        input_differs=before.input_differs or more.input_differs,
-        dollars=_add_dollars(before.dollars, more.dollars, is_first=is_first),
-    )
-
-
-MIXED = "mixed"
-"""The word of a sum whose calls have different words. Its price is unknown, so each call is priced on its own."""
-
-
-def _add_counts(before: Usage | BilledCall, more: Usage | BilledCall, fields: Iterable[str]) -> dict[str, int]:
-    return {name: getattr(before, name) + getattr(more, name) for name in fields}
-
-
-def _add_calls(before: tuple[BilledCall, ...], more: tuple[BilledCall, ...]) -> tuple[BilledCall, ...]:
-    """Return the further calls of a sum, one for each kind and model."""
-    if not before or not more:
-        return before or more
-    sums: dict[tuple[str, str], BilledCall] = {}
-    for each in (*before, *more):
-        key = each.kind, each.model
-        held = sums.get(key)
-        sums[key] = each if held is None else replace(each, **_add_counts(held, each, CALL_COUNT_FIELDS))
-    return tuple(sums.values())
-
-
-def _add_dollars(before: float | None, more: float | None, *, is_first: bool) -> float | None:
-    if is_first:
-        return more
-    return before + more if before is not None and more is not None else None
-
-
-def _common_word(before: str, more: str, *, is_first: bool) -> str:
-    return more if is_first or before == more else MIXED
-
-
 def _add_bill(before: Bill | None, more: Bill | None) -> Bill | None:
     """Return the sum; None if one of both is unknown, because a limit of the cost cannot rely on a part."""
     return add_bills([before, more]) if before is not None and more is not None else None
@@ -221,6 +175,13 @@ class TurnState:
     def cost(self) -> float | None:
         """The cost so far in dollars; None if a price is unknown."""
         return self.bill.dollars if self.bill is not None else None
+
+    def add_called_turn(self, turn: TurnRecord, called: TurnRecord) -> TurnRecord:
+        """Add what an agent has used that the turn has called. Return the record of the turn."""
+        turn = agent_calls.add_called_turn(self.stored_in(turn), called)
+        self.usage = turn.usage or Usage()
+        self.bill = Bill(turn.cost, turn.cost_is_lower_bound) if turn.cost is not None else None
+        return turn
 
     def stored_in(self, turn: TurnRecord) -> TurnRecord:
         """Return the record of a turn with these totals."""
@@ -280,8 +241,8 @@ class TurnState:
             used=used,
             available=budget.available,
             share=used / budget.available if budget.available else 1.0,
-            steps=turn.steps,
-            tool_calls=turn.tool_calls,
+            steps=turn.steps + turn.agent_steps,
+            tool_calls=turn.tool_calls + turn.agent_tool_calls,
             cost=self.cost,
             seconds=monotonic() - self._began,
             last=(*self.last_messages, *results),
@@ -442,6 +403,8 @@ class TurnStore:
         """The kind of the request to end this turn, or an empty string."""
         self.has_approvals = False
         """True if the turn may have stored approvals."""
+        self.has_called_agents = False
+        """True if the turn may have called agents as tools."""
 
     # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -501,7 +464,10 @@ class TurnStore:
                 return OpenedTurn(previous, before=before, states=states, answered=known_turn)
             if interrupted is not None:  # not resumed: its open calls are answered
                 approvals.withdraw(tx, root, interrupted.number)
-                for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted):
+                interrupted, called = turn_controls.end_called_agents(tx, root, interrupted, INTERRUPTED_REASON)
+                if called:
+                    records.save_turn(tx, root, interrupted)
+                for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted, called):
                     before += self._append(tx, [result_event(message, 0)], interrupted, step=message.step or 0)
             waiting = records.load_queue(tx, root, self.agent)
             own = [each for each in waiting if each.number in self._find_queued(tx, given, entries)]
@@ -535,6 +501,7 @@ class TurnStore:
             self.first_event = done.events[0].number
         if done.turn is not None:
             self.turn, self.has_approvals = done.turn, bool(done.turn.steps)
+            self.has_called_agents = self.has_approvals
             self._is_resumed = any(isinstance(event, TurnStart) and event.resumed for event in done.events)
         self._publish([*done.before, *done.events])
 
@@ -594,8 +561,11 @@ class TurnStore:
                 approvals.withdraw(tx, root, self.turn.number)
             for uid in turn_records.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
                 leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
-            events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, self.turn)]
-            end = replace(self.turn, state="finished", finish=finish, error=error, ended=now_ms())
+            turn, called = self.turn, frozenset[str]()
+            if self.has_called_agents:
+                turn, called = turn_controls.end_called_agents(tx, root, turn, why)
+            events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, turn, called)]
+            end = replace(turn, state="finished", finish=finish, error=error, ended=now_ms())
             if self._is_resumed and (late := self._load_late_usage(tx, end)) is not None and late.usage is not None:
                 more = Bill(late.cost, late.cost_is_lower_bound) if late.cost is not None else None
                 end = _with_usage(end, late.usage, more)
@@ -619,6 +589,7 @@ class TurnStore:
             leases_of(self.store).finish_release(self.lease)
         self.previous_turn, self.step, self.running_calls = ended, None, set()
         self.turn, self.end_request, self.has_approvals, self._is_resumed = following or ended, "", False, False
+        self.has_called_agents = False
         self._publish(told)
         if not told:  # stored by an earlier attempt
             defer(lambda: self._hub.refresh(self.conversation))
@@ -699,8 +670,8 @@ class TurnStore:
         return TurnResult(
             turn=turn.number,
             finish=turn.finish or turn.state,
-            steps=turn.steps,
-            tool_calls=turn.tool_calls,
+            steps=turn.steps + turn.agent_steps,
+            tool_calls=turn.tool_calls + turn.agent_tool_calls,
             usage=turn.usage or Usage(),
             cost=turn.cost,
             cost_is_lower_bound=turn.cost_is_lower_bound,
@@ -965,10 +936,12 @@ class TurnStore:
         states: Mapping[str, JSONObject],
         *,
         applied: Approval | None = None,
+        answered: AgentCall | None = None,
     ) -> Message:
         """Store a tool result, with user notices of `mid_step` triggers and their states.
 
-        `applied` is the answer of a client that ran the tool itself.
+        `applied` is the answer of a client that ran the tool itself. `answered` is the call of an agent; the record of
+        this turn already has what that agent has used.
         """
         entry = self._result_entry(result, *[UserNotice(say.text) for _, say in hints])
 
@@ -977,6 +950,9 @@ class TurnStore:
             self._save_states(tx, states)
             if applied is not None:
                 approvals.save_started(tx, applied)
+            if answered is not None:
+                agent_calls.mark_answered(tx, answered.conversation)
+                records.save_turn(tx, self.lease.root, self.turn)
             return stored, [result_event(stored, milliseconds), *_notices(hints)]
 
         stored = self._write(work)
@@ -993,6 +969,53 @@ class TurnStore:
             return stored, [result_event(message, 0) for message in stored]
 
         return self._write(work)
+
+    # ── agents as tools ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def open_agent_call(
+        self, call: ToolCall, *, seq: int, position: int, agent: str, forks: bool, max_depth: int | None
+    ) -> AgentCall | None:
+        """Return the conversation that answers a call; create it the first time. None if agents are nested too deep.
+
+        With `forks` it begins with the messages before the reply `seq`, or with all if `seq` is 0.
+        """
+        self.has_called_agents = True
+
+        def work(tx: Transaction) -> tuple[AgentCall | None, list[AnyEvent]]:
+            if forks:
+                message_log.lock_tree(tx, self.conversation)
+            leases.check_lease(tx, self.lease, self.conversation)
+            root, turn = self.lease.root, self.turn.number
+            made = agent_calls.find_call(tx, root, turn, seq, position) if seq else None
+            if made is None:
+                depth = agent_calls.load_depth(tx, root) + 1
+                if max_depth is not None and depth > max_depth:
+                    return None, []
+                name = agent_calls.make_name(self.conversation, call.name)
+                if forks:
+                    branches.fork(tx, self.conversation, name, seq - 1 if seq else None)
+                else:
+                    message_log.insert_conversation(tx, name)
+                number = load_tip(tx, name).conversation
+                made = AgentCall(number, name, root, turn, seq, position, call.id, agent, self.agent, depth)
+                agent_calls.insert_agent_call(tx, made)
+            last = records.load_last_number(tx, "event", made.conversation)
+            event = AgentCallStart(id=call.id, name=call.name, called=agent, conversation=made.name, after=last)
+            return made, self._append(tx, [event])
+
+        made, told = self.store.write(work)
+        self._publish(told)
+        return made
+
+    def end_agent_call(self, call: AgentCall) -> None:
+        """Record that a called agent has ended with this turn, and store what it has used."""
+
+        def work(tx: Transaction) -> tuple[None, Sequence[AnyEvent]]:
+            agent_calls.mark_answered(tx, call.conversation)
+            records.save_turn(tx, self.lease.root, self.turn)
+            return None, ()
+
+        self._write(work)
 
     # ── approvals ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -1021,7 +1044,6 @@ class TurnStore:
             )
             for each in new
         ]
-        wait = TurnWaiting(approvals=tuple([each.id for each in (*kept, *new)]))
 
         def work(tx: Transaction) -> tuple[TurnRecord | None, list[AnyEvent], str]:
             if tx.is_retry:
@@ -1031,9 +1053,13 @@ class TurnStore:
             *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
             approvals.expire_pending(tx, self.conversation)
             states = {each.id: each.state for each in approvals.load_turn_approvals(tx, root, self.turn.number)}
-            if request or any(states.get(each.id) != "pending" for each in kept):
+            called = agent_calls.load_open_calls(tx, root, self.turn.number) if self.has_called_agents else []
+            goes_on = not new and bool(called) and approvals.may_continue(tx, root, self.turn)
+            if request or goes_on or any(states.get(each.id) != "pending" for each in kept):
                 return None, [], request
             approvals.insert_approvals(tx, root, new)
+            waits = approvals.load_pending(tx, self.conversation) if called else (*kept, *new)
+            wait = TurnWaiting(approvals=tuple([each.id for each in waits]))
             waiting = replace(self.turn, state="waiting")
             records.save_turn(tx, root, waiting)
             told = self._append(tx, [*asked, wait], waiting)
@@ -1081,6 +1107,10 @@ class TurnStore:
         approvals.expire_pending(tx, self.conversation)
         asked = approvals.load_turn_approvals(tx, self.lease.root, turn.number)
         pending = [each for each in asked if each.state == "pending"]
+        if agent_calls.load_open_calls(tx, self.lease.root, turn.number):
+            if approvals.may_continue(tx, self.lease.root, turn):
+                return
+            pending = approvals.load_pending(tx, self.conversation)
         if not pending or ask_again or any(each.state in ("allowed", "denied") and not each.started for each in asked):
             return
         ids, tools = tuple([each.id for each in pending]), ", ".join([each.name for each in pending])
@@ -1260,8 +1290,13 @@ class TurnStore:
         asked = records.find_opening_message(tx, here.branch, turn) if turn is not None else None
         return asked is not None and asked.author == self.author
 
-    def _answer_open_calls(self, tx: Transaction, why: str, turn: TurnRecord) -> list[Message]:
-        """Append error results for the open calls of a turn that is over, started or not, and return them."""
+    def _answer_open_calls(
+        self, tx: Transaction, why: str, turn: TurnRecord, called: Collection[str] = ()
+    ) -> list[Message]:
+        """Append error results for the open calls of a turn that is over, started or not, and return them.
+
+        `called` are the ids of calls of agents.
+        """
         if not turn.number:
             return []
         here = load_tip(tx, self.conversation)
@@ -1272,7 +1307,8 @@ class TurnStore:
         entries: list[message_log.PendingMessage] = []
         for message, call in find_open_calls(written):
             if message.author == self.author and message.turn == turn.number:
-                text = (INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT).format(why=why)
+                text = INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT
+                text = (AGENT_ENDED_RESULT if call.id in called else text).format(why=why)
                 entries.append(self._entry(leases.error_result(message, call, text)))
         return message_log.append_messages(tx, self.conversation, entries) if entries else []
 

@@ -25,7 +25,7 @@ from contextc.inspection.request_details import load_request_details
 from contextc.messages import BilledCall, Message, Usage
 from contextc.models import Bill, Model, bill
 from contextc.store import Store
-from contextc.store.conversation_list import ObservedThread, ParentRequest, load_thread_tree
+from contextc.store.conversation_list import ConversationThread, ParentRequest, load_thread_tree
 from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_log import (
     DECODE_ERRORS,
@@ -497,15 +497,18 @@ def describe_error(error: str) -> str:
 
 
 # ── sub-agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
-# The sub-agents of an observed conversation: when each began and ended, its requests and its cost.
+# The sub-agents of an observed conversation, and agents that were called as tools: when each began and ended, its
+# requests and its cost.
 
 
 class SubAgent(Struct, frozen=True, kw_only=True):
     """One conversation of a session. `parent` is the name of the conversation above it, "" for the main one.
 
-    `kind` is main, agent or side, and `agent` the client's own id of a sub-agent. `request` is the request of the
-    conversation above during which it began. `began` and `ended` are Unix milliseconds; None if they are unknown.
-    `failed` is the number of requests without a complete answer. Tokens are those that the provider reported.
+    `kind` is main, agent or side, and `agent` the client's own id of a sub-agent, or the name of an agent that was
+    called as a tool. Then `client` is "", and `state` is that of its last turn: running, waiting, or why it has ended.
+    `request` is the request of the conversation above during which it began. `began` and `ended` are Unix milliseconds;
+    None if they are unknown. `failed` is the number of requests without a complete answer. Tokens are those that the
+    provider reported.
     """
 
     name: str
@@ -523,6 +526,7 @@ class SubAgent(Struct, frozen=True, kw_only=True):
     output: int
     cost: float | None
     cost_is_lower_bound: bool = False
+    state: str = ""
 
 
 def load_sub_agents(
@@ -530,7 +534,8 @@ def load_sub_agents(
 ) -> list[SubAgent]:
     """Return the main conversation of a session and its sub-agents, parents first. Raises `UnknownConversation`.
 
-    The list is empty if no other software made the conversation. `known` are timelines that are kept.
+    The list is empty if no other software made the conversation, and no agent was called. `known` are timelines that
+    are kept.
     """
     threads = store.read(lambda tx: load_thread_tree(tx, load_tip(tx, conversation).conversation))
     known = known or RecentConversations(lambda name: Timeline(store, name), 1)
@@ -541,10 +546,13 @@ def load_sub_agents(
     return found
 
 
-def _summarize(store: Store, thread: ObservedThread, requests: Sequence[SentRequest]) -> SubAgent:
+def _summarize(store: Store, thread: ConversationThread, requests: Sequence[SentRequest]) -> SubAgent:
+    turns = [] if thread.source.client else store.turns(thread.name)
+    last = turns[-1] if turns else None
     facts = [each.observed for each in requests if each.observed is not None]
-    began = [each.began for each in facts if each.began]
+    began = [each.began for each in facts if each.began] + [each.started for each in turns if each.started]
     ended = [each.ended or each.began for each in facts if each.ended or each.began]
+    ended += [each.ended for each in turns if each.ended]
     used = [each.record.usage for each in requests if each.record.usage is not None]
     costs = [each.cost for each in requests if each.cost is not None]
     return SubAgent(
@@ -558,11 +566,13 @@ def _summarize(store: Store, thread: ObservedThread, requests: Sequence[SentRequ
         began=min(began, default=None),
         ended=max(ended, default=None),
         requests=len(requests),
-        failed=len([each for each in facts if each.status != "ok"]),
+        failed=len([each for each in facts if each.status != "ok"])
+        + len([each for each in turns if each.finish == "error"]),
         input=sum([each.input for each in used]),
         output=sum([each.output for each in used]),
         cost=sum(costs) if costs else None,
         cost_is_lower_bound=any([each.cost_is_lower_bound for each in requests]),
+        state="" if last is None else last.finish if last.state == "finished" else last.state,
     )
 
 

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, fix_surrogates_in_json
 from contextc.errors import AlreadyAnswered, InvalidInput, StoreCorrupt, UnknownApproval
 from contextc.events import ApprovalAnswered
-from contextc.store.message_log import decode_row, now_ms
+from contextc.store import agent_calls
+from contextc.store.message_log import decode_row, find_tip, now_ms
 from contextc.store.transaction_engine import Row, Transaction, log_warning
 from contextc.store.turn_queue import defer_continuation
-from contextc.store.turn_records import append_events, load_turns_by_number
+from contextc.store.turn_records import TurnRecord, append_events, load_last_turn, load_turns_by_number
 
 ApprovalState: TypeAlias = Literal["pending", "allowed", "denied", "withdrawn"]
 EXPIRED = "time-out"
@@ -78,38 +79,70 @@ def load_turn_approvals(tx: Transaction, conversation: int, turn: int) -> list[A
 def load_pending(tx: Transaction, conversation: str | None = None) -> list[Approval]:
     """Return the pending approvals of one conversation, or of the whole store, oldest first. Some may be expired.
 
-    Unreadable ones are logged and left out of the list of the whole store.
+    Those of a conversation include those of the agents that it waits for. Unreadable ones are logged and left out of
+    the list of the whole store.
     """
-    which, values = (" AND c.name = ?", [conversation]) if conversation is not None else ("", [])
+    which, values = "", list[int]()
+    if conversation is not None:
+        here = find_tip(tx, conversation, False)
+        values = agent_calls.list_with_called(tx, here.conversation) if here is not None else []
+        which = f" AND a.conversation IN ({', '.join('?' for _ in values) or 'NULL'})"
     rows = tx.rows(f"{SELECT} WHERE a.unused = 1 AND a.answered = 0{which} ORDER BY a.number", *values)
     return _decoded(rows) if conversation is not None else _decoded_readable(rows)
 
 
 def load_waiting_names(tx: Transaction) -> frozenset[str]:
-    """Return the names of all conversations with a pending approval."""
+    """Return the names of all conversations with a pending approval, and of those that wait for these."""
     rows = tx.rows(
         "SELECT DISTINCT c.name FROM main.approval a JOIN main.conversation c ON c.number = a.conversation"
         " WHERE a.unused = 1 AND a.answered = 0"
     )
-    return frozenset(name for (name,) in rows)
+    return agent_calls.list_with_callers(tx, [name for (name,) in rows])
 
 
 def load_answered_turns(tx: Transaction) -> list[tuple[str, str, int]]:
-    """Return the turns that wait although no approval of theirs is pending: conversation, agent and turn."""
+    """Return the turns that wait although no approval of theirs is pending: conversation, agent and turn.
+
+    A turn of an agent that was called as a tool goes on with that of its outermost caller.
+    """
     rows = tx.rows(
         "SELECT conversation, turn, min(answered) FROM main.approval WHERE unused = 1 GROUP BY conversation, turn"
     )
-    found: list[tuple[str, str, int]] = []
-    for conversation, number, first in rows:
+    found: dict[tuple[str, str, int], None] = {}
+    for conversation, number in dict.fromkeys(
+        [
+            *[(conversation, number) for conversation, number, first in rows if first],
+            *[(each.parent, each.turn) for each in agent_calls.load_all_open_calls(tx)],
+        ]
+    ):
         try:
             turn = load_turns_by_number(tx, conversation, [number]).get(number)
+            if turn is None or turn.state != "waiting" or not may_continue(tx, conversation, turn):
+                continue
+            conversation, agent = agent_calls.find_outermost_caller(tx, conversation, turn.agent)
+            turn = load_last_turn(tx, conversation, agent)
         except StoreCorrupt as error:
             log_warning(f"turn {number} of conversation {conversation} is left out: {error}")
             continue
         name = tx.row("SELECT name FROM main.conversation WHERE number = ?", conversation)
-        if first and name is not None and turn is not None and turn.state == "waiting":
-            found.append((name[0], turn.agent, number))
-    return found
+        if name is not None and turn is not None and turn.state == "waiting":
+            found[name[0], turn.agent, turn.number] = None
+    return [*found]
+
+
+def may_continue(tx: Transaction, conversation: int, turn: TurnRecord) -> bool:
+    """Return True if a waiting turn has something to do: an answer to apply, or an agent that it called has."""
+    asked = load_turn_approvals(tx, conversation, turn.number)
+    if any(each.state in ("allowed", "denied") and not each.started for each in asked):
+        return True
+    called = agent_calls.load_open_calls(tx, conversation, turn.number)
+    if not called:
+        return not any(each.state == "pending" for each in asked)
+    for each in called:
+        last = agent_calls.load_called_turn(tx, each)
+        if last is None or last.state != "waiting" or may_continue(tx, each.conversation, last):
+            return True
+    return False
 
 
 def has_expired(tx: Transaction, conversation: str | None = None) -> bool:
@@ -232,7 +265,7 @@ def _save_answer(
         who=who,
     )
     append_events(tx, conversation, [event])
-    defer_continuation(tx, conversation, done.agent)
+    defer_continuation(tx, *agent_calls.find_outermost_caller(tx, conversation, done.agent))
     return done
 
 

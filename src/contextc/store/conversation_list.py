@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.messages import Message, decode_message, remove_client_context, to_plain_text
+from contextc.store.agent_calls import find_agent_call, load_agent_calls, load_called_turn
 from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_log import (
     DECODE_ERRORS,
@@ -103,10 +104,10 @@ def load_parent_request(tx: Transaction, number: int) -> ParentRequest | None:
     return ParentRequest(conversation=found[0], channel=channel_id(Channel(*found)), request=row[0] & SEQ_MASK)
 
 
-class ObservedThread(NamedTuple):
-    """An observed conversation of a session. `parent` is the name of the conversation above it, "" if there is none.
+class ConversationThread(NamedTuple):
+    """A conversation of a tree. `parent` is the name of the conversation above it, "" if there is none.
 
-    `request` is the request of that conversation during which it began.
+    `request` is the request of that conversation during which it began. `source` has no client if it is not observed.
     """
 
     name: str
@@ -115,44 +116,79 @@ class ObservedThread(NamedTuple):
     request: ParentRequest | None
 
 
-def load_thread_tree(tx: Transaction, number: int) -> list[ObservedThread]:
-    """Return the main conversation of an observed one and everything below it, parents first, oldest first.
+def load_thread_tree(tx: Transaction, number: int) -> list[ConversationThread]:
+    """Return the main conversation of an observed one, or of a called agent, and everything below it, parents first.
 
-    It is empty if the conversation was not observed.
+    It is empty if the conversation was not observed, called no agent, and is not that of a called one.
     """
     seen = {number}
     root = number
-    while (row := tx.row("SELECT parent FROM main.observed_conversation WHERE conversation = ?", root)) is not None:
-        if not row[0] or row[0] in seen or not tx.row("SELECT 1 FROM main.conversation WHERE number = ?", row[0]):
+    parent = (
+        "SELECT parent FROM main.observed_conversation WHERE parent > 0 AND conversation = ?"
+        " UNION ALL SELECT parent FROM main.agent_call WHERE conversation = ?"
+    )
+    while (row := tx.row(parent, root, root)) is not None:
+        if row[0] in seen or not tx.row("SELECT 1 FROM main.conversation WHERE number = ?", row[0]):
             break
         root = row[0]
         seen.add(root)
-    order, level, known = [root], [root], {root}
+    order, level, known, above = [root], [root], {root}, dict[int, int]()
     while level:
         marks = ", ".join("?" * len(level))
         rows = tx.rows(
-            "SELECT o.conversation FROM main.observed_conversation o"
-            " JOIN main.conversation c ON c.number = o.conversation"
-            f" WHERE o.parent IN ({marks}) ORDER BY o.conversation",
+            "SELECT o.conversation, o.parent FROM main.observed_conversation o"
+            f" JOIN main.conversation c ON c.number = o.conversation WHERE o.parent IN ({marks})"
+            " UNION ALL SELECT a.conversation, a.parent FROM main.agent_call a"
+            f" JOIN main.conversation c ON c.number = a.conversation WHERE a.parent IN ({marks}) ORDER BY 1",
+            *level,
             *level,
         )
-        level = [each for (each,) in rows if each not in known]
+        above |= {each: parent for each, parent in rows if each not in known}
+        level = [each for each, _ in rows if each not in known]
         known.update(level)
         order += level
     sources = load_observed_sources(tx, order)
     names: dict[int, str] = dict(
         tx.rows(f"SELECT number, name FROM main.conversation WHERE number IN ({', '.join('?' * len(order))})", *order)
     )
+    called = {each: call for each in above if (call := find_agent_call(tx, each)) is not None}
+    if len(order) > 1:
+        sources.setdefault(root, ObservedSource(client="", kind="main", agent="", parent=""))
+    for each, call in called.items():
+        sources[each] = ObservedSource(client="", kind="agent", agent=call.agent, parent=names.get(call.parent, ""))
     return [
-        ObservedThread(
+        ConversationThread(
             names[each],
             sources[each],
-            sources[each].parent if each != root else "",
+            names.get(above[each], "") if each != root else "",
             load_parent_request(tx, each) if each != root else None,
         )
         for each in order
         if each in sources and each in names
     ]
+
+
+class CalledAgent(Struct, frozen=True, kw_only=True):
+    """An agent that a conversation called as a tool: the id of the call, its seq, and where the agent works.
+
+    `state` is that of its turn: running, waiting, queued or interrupted, or why it has ended.
+    """
+
+    call: str
+    seq: int
+    agent: str
+    conversation: str
+    state: str
+
+
+def load_called_agents(tx: Transaction, number: int) -> list[CalledAgent]:
+    """Return the agents that a conversation called as tools, oldest first."""
+    found: list[CalledAgent] = []
+    for each in load_agent_calls(tx, number):
+        turn = load_called_turn(tx, each)
+        state = "queued" if turn is None else turn.finish if turn.state == "finished" else turn.state
+        found.append(CalledAgent(call=each.call, seq=each.seq, agent=each.agent, conversation=each.name, state=state))
+    return found
 
 
 # ── the list ──────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from contextc.events import AnyEvent
 from contextc.messages import Message, find_open_calls, validate_message
-from contextc.store import approvals
+from contextc.store import agent_calls, approvals
 from contextc.store import turn_records as records
 from contextc.store.leases import error_result
 from contextc.store.message_log import (
@@ -19,7 +19,7 @@ from contextc.store.message_log import (
     prepare_entry,
 )
 from contextc.store.transaction_engine import Transaction
-from contextc.store.turn_queue import PROCESS_LESS_STATES, load_worker_turn
+from contextc.store.turn_queue import PROCESS_LESS_STATES, defer_continuation, load_worker_turn
 from contextc.store.turn_records import TurnRecord
 
 # `cancel` ends a turn at once, `stop` after its step.
@@ -30,6 +30,9 @@ from contextc.store.turn_records import TurnRecord
 
 RequestKind: TypeAlias = Literal["cancel", "stop"]
 NOT_RUN_RESULT = "Not run: the turn ended before ({why})."
+AGENT_ENDED_RESULT = (
+    "Interrupted: the turn ended ({why}) while this agent was working. What it had done by then stays done."
+)
 FINISH_REASONS: dict[RequestKind, str] = {"cancel": "cancelled", "stop": "stopped"}
 END_REASONS: dict[RequestKind, str] = {"cancel": "it was cancelled", "stop": "it was stopped"}
 
@@ -121,8 +124,9 @@ def end_waiting_turn(
     """
     here = load_tip(tx, conversation)
     written = load_messages(tx, conversation, after=max(0, min(turn.opened - 1, here.seq)))
+    turn, called = end_called_agents(tx, number, turn, why)
     results: list[Message] = [
-        error_result(message, call, NOT_RUN_RESULT.format(why=why))
+        error_result(message, call, (AGENT_ENDED_RESULT if call.id in called else NOT_RUN_RESULT).format(why=why))
         for message, call in find_open_calls(written)
         if message.author == agent_of(turn.agent) and message.turn == turn.number
     ]
@@ -137,4 +141,27 @@ def end_waiting_turn(
         for message in stored
     ]
     finished = replace(records.finish_event(end), time=now, agent=turn.agent, turn=turn.number)
+    caller = agent_calls.find_outermost_caller(tx, number, turn.agent)
+    if caller != (number, turn.agent):  # it waits for this turn
+        defer_continuation(tx, *caller)
     return records.append_events(tx, number, [*events, finished])
+
+
+def end_called_agents(
+    tx: Transaction, conversation: int, turn: TurnRecord, why: str
+) -> tuple[TurnRecord, frozenset[str]]:
+    """End the turns of the agents that a turn waits for, because it ends. Return it with what they have used, and the
+    ids of their calls.
+    """
+    open_calls = agent_calls.load_open_calls(tx, conversation, turn.number)
+    for each in open_calls:
+        agent_calls.mark_answered(tx, each.conversation)
+        load_tip(tx, each.name, lock=True)
+        called = agent_calls.load_called_turn(tx, each)
+        if called is not None and called.state in (*PROCESS_LESS_STATES, "interrupted"):
+            end_waiting_turn(tx, each.name, each.conversation, called, FINISH_REASONS["cancel"], why)
+            called = agent_calls.load_called_turn(tx, each)
+        elif called is not None and called.state == "running":
+            request_end(tx, each.name, each.agent, "cancel", "")
+        turn = agent_calls.add_called_turn(turn, called) if called is not None else turn
+    return turn, frozenset([each.call for each in open_calls])

@@ -116,6 +116,9 @@ class TurnRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     cost: float | None = None
     cost_is_lower_bound: bool = False
     """True if the turn cost at least `cost`, because a factor of a price is unknown."""
+    agent_steps: int = 0
+    agent_tool_calls: int = 0
+    """Steps and tool calls of the agents that the turn has called. `usage` and `cost` include theirs."""
 
 
 class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -276,8 +279,8 @@ def finish_event(turn: TurnRecord) -> TurnFinish:
     """Return the event for a turn that has ended."""
     return TurnFinish(
         finish=turn.finish,
-        steps=turn.steps,
-        tool_calls=turn.tool_calls,
+        steps=turn.steps + turn.agent_steps,
+        tool_calls=turn.tool_calls + turn.agent_tool_calls,
         usage=turn.usage,
         cost=turn.cost,
         cost_is_lower_bound=turn.cost_is_lower_bound,
@@ -606,7 +609,7 @@ def delete_records(tx: Transaction, conversation: int) -> None:
     for table in ("turn", "step", "event"):
         low, high = _place(conversation, 0), _place(conversation, SEQ_MASK)
         tx.run(f"DELETE FROM main.{table} WHERE place BETWEEN ? AND ?", low, high)
-    for table in ("queue", "trigger_state", "approval", "turn_request", "worker_turn", "queue_key"):
+    for table in ("queue", "trigger_state", "approval", "turn_request", "worker_turn", "queue_key", "agent_call"):
         tx.run(f"DELETE FROM main.{table} WHERE conversation = ?", conversation)
 
 

@@ -29,6 +29,7 @@ from contextc.executor.event_hub import event_hub
 from contextc.messages import ToolCall
 from contextc.providers import Endpoint
 from contextc.store import Approval, Store, TurnRequest
+from contextc.store.agent_calls import find_agent_call, find_outermost_caller, load_name
 from contextc.store.approvals import load_waiting_names
 from contextc.store.conversation_list import ConversationOverview, mark_waiting
 from contextc.store.message_log import find_tip
@@ -479,14 +480,31 @@ class TurnManager:
         event_hub(self.store).refresh(conversation)
 
     async def resume_answered(self, conversation: str, *, attended: bool = False) -> RunningTurn | None:
-        """Continue the waiting turn if all its approvals are answered. Return it, or None."""
+        """Continue the waiting turn if all its approvals are answered. Return it, or None.
+
+        If it belongs to an agent that was called as a tool, the turn of the outermost caller is continued.
+        """
+        conversation = await run_blocking(self._outermost_caller, conversation)
         turn = await run_blocking(self.waiting_turn, conversation)
         if turn is None or await run_blocking(self._is_run_by_workers, conversation):
             return None
-        asked = await run_blocking(self.store.turn_approvals, conversation, turn.number)
-        if any(each.state == "pending" for each in asked):
+        pending = await run_blocking(self.store.approvals, conversation)
+        if any(each.turn == turn.number or each.conversation != conversation for each in pending):
             return None
         return await self.start(conversation, resume=True, attended=attended)
+
+    def _outermost_caller(self, conversation: str) -> str:
+        """Return the conversation whose turn goes on when that of this one does. Blocking: reads the store."""
+
+        def work(tx: Transaction) -> str:
+            here = find_tip(tx, conversation, False)
+            call = find_agent_call(tx, here.conversation) if here is not None else None
+            if call is None:
+                return conversation
+            number, _ = find_outermost_caller(tx, call.conversation, call.agent)
+            return load_name(tx, number) or conversation
+
+        return self.store.read(work)
 
     def _is_run_by_workers(self, conversation: str) -> bool:
         """Return True if workers continue the turns of this agent. Blocking: reads the store."""

@@ -44,7 +44,7 @@ from contextc.cli.explain import print_manifest, print_overflow
 from contextc.compiler.ledger import SessionManager
 from contextc.config import mask_secrets
 from contextc.errors import ContextcError, ContextOverflow, InvalidInput, InvalidSetting, UnknownConversation
-from contextc.events import AnyEvent, ErrorOccurred
+from contextc.events import ErrorOccurred, StreamEvent
 from contextc.executor import AgentExecutor, Turn, TurnResult
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn import WAITING
@@ -256,7 +256,7 @@ class ChatSession:
             if self.terminal_input is not None:
                 stack.enter_context(self.terminal_input.reading_lines(self._on_line))
             failure = None
-            ending: list[AnyEvent] = []  # from a failure on, until its exception is known
+            ending: list[StreamEvent] = []  # from a failure on, until its exception is known
             try:
                 async for event in turn.events():
                     if ending or (isinstance(event, ErrorOccurred) and isinstance(self.renderer, TerminalRenderer)):

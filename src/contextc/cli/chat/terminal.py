@@ -19,7 +19,8 @@ from contextc.app.approval_preview import preview_call
 from contextc.app.display_text import sanitize
 from contextc.cli.console import DEFAULT_WIDTH, escape_at_terminal, format_dollars, pluralize, to_one_line
 from contextc.events import (
-    AnyEvent,
+    AgentCallStart,
+    AgentEvent,
     ApprovalAnswered,
     ApprovalRequest,
     CompactionFinished,
@@ -30,6 +31,7 @@ from contextc.events import (
     RetryScheduled,
     StepFinish,
     StepStart,
+    StreamEvent,
     SystemMessageCreated,
     TextDelta,
     ToolCallDelta,
@@ -267,7 +269,7 @@ class TerminalRenderer:
 
     # ── events ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def show(self, event: AnyEvent) -> None:
+    def show(self, event: StreamEvent) -> None:
         match event:
             case TextDelta():
                 self._stream_text("text", event.text)
@@ -277,6 +279,12 @@ class TerminalRenderer:
                 self._collect_call(event)
             case ToolStart() | ToolProgress() | ToolFinished() | ToolFailed():
                 self._show_tool(event)
+            case AgentCallStart():
+                self._show_call(event.id)
+                self.note(f"  … {to_one_line(event.called)} works in {to_one_line(event.conversation)}")
+            case AgentEvent():
+                if isinstance(event.event, ToolStart):
+                    self.note(f"  … {to_one_line(event.agent)}: {to_one_line(event.event.name)}")
             case StepStart() | StepFinish() | UsageReport() | RetryScheduled() | CompactionFinished():
                 self._show_step(event)
             case TurnStart() | TurnFinish() | TurnInterrupted() | ErrorOccurred():
@@ -406,7 +414,7 @@ class JSONRenderer:
         self._text_renderer = TerminalRenderer(notices, notices)
         self.error_shown = False
 
-    def show(self, event: AnyEvent) -> None:
+    def show(self, event: StreamEvent) -> None:
         if isinstance(event, TurnStart | ErrorOccurred):
             self.error_shown = isinstance(event, ErrorOccurred)
         sys.stdout.buffer.write(escape_at_terminal(encode_event(event)) + b"\n")

@@ -34,6 +34,7 @@ from contextc.inspection.request_timeline import (
     load_unanswered_requests,
     sum_costs,
 )
+from contextc.store.agent_calls import belongs_to_agent_calls
 from contextc.store.conversation_list import ObservedSource, ParentRequest, load_observed_sources, load_parent_request
 from contextc.store.ledger_schema import channel_id
 from contextc.store.message_log import SEQ_MASK, load_tip
@@ -129,7 +130,10 @@ class TimelineTotals(Struct, frozen=True, kw_only=True):
 
 
 class TimelineView(Struct, frozen=True, kw_only=True):
-    """`source` is present if other software made the requests, and `parent` if it is not its main conversation."""
+    """`source` is present if other software made the requests, and `parent` if it is not its main conversation.
+
+    `agents` is present, and true, if it called agents as tools, or is the conversation of a called one.
+    """
 
     channels: list[ChannelView]
     requests: list[TimelineStep]
@@ -137,6 +141,7 @@ class TimelineView(Struct, frozen=True, kw_only=True):
     totals: TimelineTotals
     source: ObservedSource | UnsetType = UNSET
     parent: ParentRequest | UnsetType = UNSET
+    agents: bool | UnsetType = UNSET
 
 
 @endpoint("GET", "/conversations/{name}/timeline", tag="timeline")
@@ -156,6 +161,7 @@ def show_timeline(app: AppState, name: str, query: TimelineQuery) -> TimelineVie
         totals=_totals(moments, lost, [] if only is not None else app.store.turns(name)),
         source=source,
         parent=parent,
+        agents=app.store.read(lambda tx: belongs_to_agent_calls(tx, load_tip(tx, name).conversation)) or UNSET,
     )
 
 
@@ -250,7 +256,7 @@ class SubAgentsView(Struct, frozen=True, kw_only=True):
 def list_sub_agents(app: AppState, name: str) -> SubAgentsView:
     """List the conversations of the same session: the main one and its sub-agents, with times, requests and cost.
 
-    The list is empty if no other software made the conversation.
+    Agents that were called as tools are among them. The list is empty if there are no others.
     """
     return SubAgentsView(agents=load_sub_agents(app.store, name, app.timelines))
 

@@ -20,11 +20,14 @@ from contextc.interchange import export_lines
 from contextc.messages import AnyPart, Media, Message, ToolCall, ToolResult, system, user
 from contextc.sharing import SHARE_REDACTIONS, build_shared_file
 from contextc.store import Branch, Store, message_log, turn_queue, turn_records
+from contextc.store.agent_calls import load_caller_name
 from contextc.store.conversation_list import (
     MAX_GIVEN_TITLE,
     MAX_PAGE_SIZE,
+    CalledAgent,
     ConversationOverview,
     ObservedSource,
+    load_called_agents,
     load_overview,
 )
 from contextc.store.message_log import SEQ_MASK, load_context_start, load_tip, make_place
@@ -100,7 +103,8 @@ class ContextUseView(Struct, frozen=True, kw_only=True):
 class StoredConversationState(Struct, frozen=True, kw_only=True):
     """The stored part of the state, read in one transaction. `observed` is present if other software made it.
 
-    `parked` is present if workers gave up on turns.
+    `parked` is present if workers gave up on turns. `called_agents` is present if agents were called as tools, and
+    `caller` is the name of the conversation that called this one's agent.
     """
 
     name: str
@@ -123,6 +127,8 @@ class StoredConversationState(Struct, frozen=True, kw_only=True):
     pinned: list[int]
     observed: ObservedSource | UnsetType = UNSET
     parked: list[ParkedTurnView] | UnsetType = UNSET
+    called_agents: list[CalledAgent] | UnsetType = UNSET
+    caller: str | UnsetType = UNSET
 
 
 class ConversationView(StoredConversationState, frozen=True, kw_only=True):
@@ -188,6 +194,8 @@ def _load_stored_state(tx: Transaction, name: str, agent: str) -> StoredConversa
         last_event=turn_records.load_last_number(tx, "event", at.conversation),
         pinned=[where & SEQ_MASK for where in load_pinned_places(tx, at)],
         parked=[as_view(ParkedTurnView, each) for each in load_parked(tx, name)] or UNSET,
+        called_agents=load_called_agents(tx, at.conversation) or UNSET,
+        caller=load_caller_name(tx, at.conversation) or UNSET,
     )
 
 

@@ -13,6 +13,11 @@ export function sourceLabel(source) {
   return KINDS[source.kind] ? `${client} · ${KINDS[source.kind]}` : client;
 }
 
+const AGENT_STATES = { stop: "done", error: "failed", waiting: "needs approval" };
+
+/** Return the state of an agent that was called as a tool. @param {string} state */
+export const agentState = (state) => AGENT_STATES[state] ?? oneLine(state.replaceAll("_", " "), 30);
+
 /** Return the name of a source of conversations: a client, our own, or observed software. @param {string} source */
 export const sourceName = (source) => ({ own: "own", observed: "observed" })[source] ?? oneLine(source, 40);
 

@@ -7,7 +7,7 @@ import { Menu } from "../menu.js";
 import { ago, costText, number, oneLine, plural, titleLine, tokens, visible } from "../format.js";
 import { sourceLabel } from "../observed.js";
 import { ConversationName, copyName } from "../conversation_name.js";
-import { inspectUrl } from "../route.js";
+import { chatUrl, inspectUrl } from "../route.js";
 import { isWaiting } from "./conversation_state.js";
 import { deleteConversation, drawer, forkConversation, renameConversation } from "../state.js";
 
@@ -63,6 +63,8 @@ export function ConversationHeader({ client, state, model, onCompacted }) {
         <h1 dir="auto" title=${visible([view.title, client.name].filter(Boolean).join("\n"))}>${titleLine(view)}</h1>
         <${ConversationName} name=${client.name} title=${view.title} />
         ${view?.observed && html`<span class="tag" data-testid="source">${sourceLabel(view.observed)}</span>`}
+        ${view?.caller && html`<a class="button quiet" href=${chatUrl(view.caller)} title=${oneLine(view.caller, 80)}
+            data-testid="caller"><${Icon} name="branch" /> Caller</a>`}
         ${waits && html`<span class="tag new" role="status" data-testid="turn-state"><${Icon} name="clock" size=${12} /> needs approval</span>`}
         ${running && !waits && html`
           <span class="dot running" title="A turn is running"></span><span class="off-screen" role="status" data-testid="turn-state">A turn is running</span>`}

@@ -101,7 +101,7 @@ function viewed(state, view) {
     sending: view.running || ahead || !newer ? state.sending : state.sending.filter((each) => each.seq),
     queued: newer && !ahead ? view.queued : state.queued,
     approvals: newer ? view.approvals : state.approvals,
-    tools: newer ? waitingFor(view.approvals, base.tools) : base.tools,
+    tools: newer ? calledFor(view.called_agents, waitingFor(view.approvals, base.tools)) : base.tools,
     running: newer ? view.running : state.running,
     gauge: gaugeOf(state.gauge, view.gauge, { isOther: Boolean(state.view) && !same }),
     last: Math.max(state.last, fresh ? view.last_event : 0),
@@ -113,6 +113,12 @@ function viewed(state, view) {
 function waitingFor(approvals, tools) {
   const waiting = approvals.map(({ call, name }) => [call, { ...tools.get(call), state: "waiting", name }]);
   return waiting.length ? new Map([...tools, ...waiting]) : tools;
+}
+
+/** Return the known calls, with the agents that work on some of them. */
+function calledFor(agents = [], tools) {
+  const called = agents.map((agent) => [agent.call, { state: "running", ...tools.get(agent.call), agent }]);
+  return called.length ? new Map([...tools, ...called]) : tools;
 }
 
 /** Return the context use of the last request. It counts until the next request is estimated. */
@@ -221,6 +227,10 @@ const HANDLERS = {
       return parts.with(at, { ...parts[at], name: name || parts[at].name, raw: parts[at].raw + (piece ?? "") });
     }),
   "tool-start": (state, { id, name, time }) => worked(decided(state, id), id, { state: "running", name, started: time }),
+  "agent-call-start"(state, { id, name, called, conversation, time }) {
+    const agent = { call: id, agent: called, conversation, state: "running" };
+    return worked(decided(state, id), id, { state: "running", name, started: time, agent });
+  },
   "tool-progress": (state, { id, text }) => worked(state, id, { progress: text }),
   "tool-result": (state, event) => answered(state, event, "done"),
   "tool-error": (state, event) => answered(state, event, "error"),

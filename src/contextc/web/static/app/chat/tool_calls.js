@@ -3,6 +3,8 @@ import { html, useContext } from "../html.js";
 import { Code } from "../code_block.js";
 import { Icon } from "../icons.js";
 import { duration, oneLine, plural, visible } from "../format.js";
+import { agentState } from "../observed.js";
+import { chatUrl } from "../route.js";
 import { Media } from "./media.js";
 import { HitContext, positionOf, useHasHit, useOpen } from "./search_hit.js";
 import { outcomeOf, outcomeOfResult } from "./tool_outcome.js";
@@ -43,9 +45,10 @@ function stateOf(call, results, tools) {
   const result = results.get(call.id);
   const known = tools.get(call.id);
   const took = known?.milliseconds;
-  if (result) return { result, ...outcomeOfResult(result), took };
-  if (known?.state === "error") return { known, ...outcomeOf(known.text ?? "", true), took };
-  if (known) return { known, state: known.state, took };
+  const agent = known?.agent;
+  if (result) return { result, ...outcomeOfResult(result), took, agent };
+  if (known?.state === "error") return { known, ...outcomeOf(known.text ?? "", true), took, agent };
+  if (known) return { known, state: agent?.state === "waiting" ? "waiting" : known.state, took, agent };
   return { state: call.partial ? "writing" : "open" };
 }
 
@@ -57,7 +60,7 @@ function State({ state }) {
   return html`<span class="call-state ${state}"><${Icon} name=${icon} size=${14} /></span>`;
 }
 
-function Call({ call, result, known, state, reason, took }) {
+function Call({ call, result, known, state, reason, took, agent }) {
   const [open, setOpen] = useOpen(useHasHit(argumentsText(call), resultText(result)));
   const argumentLimit = useLimit(argumentsText(call));
   const written = call.raw ?? "";
@@ -74,6 +77,8 @@ function Call({ call, result, known, state, reason, took }) {
         </span>
         <${Icon} name="chevron" size=${14} />
       </button>
+      ${agent && html`<p class="call-progress"><a href=${chatUrl(agent.conversation)} data-testid="called-agent"
+          title=${oneLine(agent.conversation, 200)}>${oneLine(agent.agent, 60)}</a> · ${agentState(result && agent.state === "running" ? "stop" : agent.state)}</p>`}
       ${known?.progress && state === "running" && html`<p class="call-progress">${oneLine(known.progress, 200)}</p>`}
       ${reason && html`<p class="call-progress" dir="auto" data-testid="call-reason">${state === "denied" ? "Denied: " : "Not run: "}${oneLine(reason, 300)}</p>`}
       ${open && html`

@@ -138,7 +138,7 @@ function Workbench({ name, data, channel, request, reload }) {
   const findings = useFindings(name, all.length);
   const steps = useMemo(() => withCauses(only ? all.filter((step) => step.channel === only) : all, findings.losses),
     [all, only, findings.losses]);
-  const agents = useSubAgents(name, data.source, all.length);
+  const agents = useSubAgents(name, data.source || data.agents, all.length);
   const { views, view, setView } = useTimelineView(agents);
   const tab = useTab(Boolean(channel), findings);
   const isAt = (step) => step.channel === channel && step.request === request;

@@ -1,13 +1,14 @@
-/** Sub-agents of a recorded session, as a tree; beside each is a bar from its first request to the end of its last reply. */
+/** Sub-agents of a recorded session, or agents that were called as tools, as a tree; beside each is a bar from its first request to the end of its last reply. */
 import { html, useMemo } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { clock, costText, dateTime, duration, number, oneLine, plural, tokens } from "../format.js";
+import { agentState } from "../observed.js";
 import { inspectUrl } from "../route.js";
 import { useLoad } from "./use_load.js";
 
 const KINDS = { main: "main", agent: "sub-agent", side: "side request" };
 
-/** Load the conversations of a session. The list is empty for a conversation that was not observed, or has no sub-agents. */
+/** Load the conversations of a session. The list is empty for a conversation without sub-agents. */
 export function useSubAgents(name, source, count) {
   const path = conversationPath(name, "sub-agents");
   const { data } = useLoad(source ? `${path} ${count}` : null, (signal) => get(path, {}, { signal }), { delay: 100 });
@@ -48,7 +49,8 @@ function AgentRow({ agent, isCurrent, scale, depth }) {
   return html`<div class="agent ${isCurrent ? "is-current" : ""}">
     <span class="agent-name" style=${{ paddingLeft: `${0.4 + depth * 1.1}rem` }}>${depth > 0 && html`<span class="faint" aria-hidden="true">└ </span>`}
       <a href=${inspectUrl(agent.name)} aria-current=${isCurrent ? "page" : undefined} title=${oneLine(agent.name, 80)}>${oneLine(agent.title || agent.name, 60)}</a>
-      ${" "}<span class="tag">${KINDS[agent.kind] ?? oneLine(agent.kind, 20)}</span></span>
+      ${" "}<span class="tag">${KINDS[agent.kind] ?? oneLine(agent.kind, 20)}</span>
+      ${agent.state && html` <span class="tag ${agent.state === "error" ? "bad" : ""}" data-testid="agent-state">${agentState(agent.state)}</span>`}</span>
     <span class="agent-figures">${plural(agent.requests, "request")}${agent.failed ? html`, <span class="is-bad">${number(agent.failed)} failed</span>` : ""},
       ${" "}${tokens(agent.input)} in, ${costText(agent)}, ${length}${place && html`, from <a href=${place}>request ${number(request.request)}</a>`}</span>
     <span class="agent-lane" title=${isTimed ? `${dateTime(began)} – ${dateTime(ended)}` : undefined}>${at && html`<span
