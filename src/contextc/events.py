@@ -268,13 +268,17 @@ class FailureDetails(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
 
 
 class RetryScheduled(Event, frozen=True, tag="retry"):
-    """A call failed before any output, and is retried in `seconds`. Events of older versions have no `failure`."""
+    """A call failed before any output, and is retried in `seconds`. Events of older versions have no `failure`.
+
+    `dropped_betas` are the beta flags that the provider refused: this process does not send them to it again.
+    """
 
     kind: ErrorKind
     seconds: float
     attempt: int
     error: str
     failure: FailureDetails | None = None
+    dropped_betas: tuple[str, ...] = ()
 
 
 class ErrorOccurred(Event, frozen=True, tag="error"):

@@ -16,6 +16,7 @@ from contextc.analysis.failure_findings import (
     retried_requests,
 )
 from contextc.analysis.finding import get_code
+from contextc.compiler import NativeContext
 from contextc.compiler.manifest import ProxyAction
 from contextc.interchange import import_files
 from contextc.interchange.input_files import InputFile
@@ -122,6 +123,19 @@ def test_remarks_are_findings() -> None:
     assert found.code == "FAI005"
     assert "lost" in found.title
     assert found.evidence[0].request == 1
+
+
+def test_remarks_on_what_was_asked_for_are_no_findings() -> None:
+    """The manifest has them. In a list of things to do they would hide the others."""
+    store = cc.open_store("memory:")
+    store.append("chat", cc.user("Hello."))
+    native = NativeContext(compact_at=150_000)
+    compiler = cc.MessageCompiler(store, model="anthropic:claude-opus-5-5", native=native)
+    compiled = compiler.compile("chat")
+    compiler.begin(compiled)
+    compiler.commit(compiled, cc.assistant("Done."))
+    assert compiler.explain("chat").record.remarks == ("left to the provider: compact_at=150000",)
+    assert list(compiler_remarks(load_conversation_view(store, "chat"))) == []
 
 
 def test_causes_and_codes_are_registered() -> None:

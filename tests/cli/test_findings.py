@@ -10,6 +10,7 @@ import contextc as cc
 from contextc.cli.watch import print_most_expensive
 from contextc.models.model_info import CacheFigures
 from contextc.proxy.proxy_status import TrafficSummary
+from contextc.testing import FakeModel
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.test_session_starts import TEXT, anthropic, record
 from tests.cli.conftest import Run
@@ -43,6 +44,26 @@ def test_the_findings_of_a_conversation_are_a_table(run: Run, filled: str) -> No
     assert "3 findings. Costs of different causes can overlap, so they are not added up." in lines
     assert "tool definition: draw" in shown.stdout
     assert "rewrite factor 1.0 (1.0 is ideal)" in shown.stdout
+
+
+def test_a_request_without_an_answer_has_the_number_that_people_know(run: Run, tmp_path: Path) -> None:
+    """Not the one under which it is kept. `explain` and the web UI have the same."""
+    address = f"sqlite:///{tmp_path}/chat.db"
+    agent = cc.Agent(FakeModel("fine", ValueError("boom"), provider="anthropic:claude-opus-5-5"), store=address)
+    agent.run_sync("one", conversation="demo")
+    with pytest.raises(ValueError, match="boom"):
+        agent.run_sync("two", conversation="demo")
+    shown = [run("findings", *more, "--store", address).stdout for more in (["demo"], [], ["demo", "--sarif"])]
+    assert "FAI004  2 (failed)  1 request failed with: boom" in shown[0]
+    assert "most: unknown cost in demo, request 2 (failed)" in shown[1]
+    assert "requests[2]" in shown[2]
+    found = json.loads(run("findings", "demo", "--json", "--store", address).stdout)["findings"]
+    (place,) = [place for each in found if each["code"] == "FAI004" for place in each["evidence"]]
+    assert place["would_be"] == 2
+    assert (
+        f"demo: request {place['would_be']} "
+        in run("explain", "demo", str(place["request"]), "--store", address).stdout
+    )
 
 
 def test_the_findings_of_a_store_are_grouped_by_cause(run: Run, filled: str) -> None:

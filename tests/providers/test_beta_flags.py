@@ -191,6 +191,7 @@ def test_a_flag_that_the_vendor_refuses_is_not_sent_again() -> None:
     assert sent == [f"{INLINE},{EFFORT}", f"{INLINE},{EFFORT}", EFFORT, EFFORT]
     (retry,) = [event for event in events if isinstance(event, RetryScheduled)]
     assert INLINE in retry.error
+    assert retry.dropped_betas == (INLINE,)
     assert [message.text for message in store.load("demo")] == ["first", "one", "second", "two", "third", "three"]
     assert executor.explain("demo").record.betas == (EFFORT,)
 
@@ -211,7 +212,7 @@ def test_a_flag_that_contextc_sends_by_itself_can_be_refused() -> None:
     assert sent == [["compact-2026-01-12", flag, EFFORT], compaction, compaction]
     edits = [[edit["type"] for edit in each["context_management"]["edits"]] for each in line.requests]
     assert edits == [["clear_tool_uses_20250919", "compact_20260112"], ["compact_20260112"], ["compact_20260112"]]
-    assert [flag in event.error for event in events if isinstance(event, RetryScheduled)] == [True]
+    assert [event.dropped_betas for event in events if isinstance(event, RetryScheduled)] == [(flag,)]
     assert f"{OPUS} does not have: clear_results_at" in executor.explain("demo").record.remarks
 
 

@@ -121,6 +121,7 @@ def list_losses(found: Iterable[Finding]) -> list[RequestLoss]:
                 tokens=each.tokens,
                 cost=each.cost,
                 cost_is_lower_bound=each.cost_is_lower_bound,
+                would_be=each.evidence[0].would_be if each.evidence else 0,
             )
         ]
     ]

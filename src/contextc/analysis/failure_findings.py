@@ -9,6 +9,7 @@ from contextc.analysis.conversation_loader import StoredConversation
 from contextc.analysis.finding import Evidence, Finding, FindingCode, cite, conversation_finding, shorten
 from contextc.analysis.request_elements import RequestView
 from contextc.compiler.manifest import ObservedFacts
+from contextc.compiler.step import is_intended
 from contextc.errors import ContextcError
 from contextc.formats.rules_docs import find_rule
 from contextc.inspection.request_timeline import REASON_TEXTS, load_unanswered_requests
@@ -197,7 +198,11 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
         later = {(other.channel, other.request) for other in lost[index + 1 :]}
         yield FailedRequest(
             Evidence(
-                request=each.number or each.request, channel=each.channel, after=shorten(each.why), is_change=False
+                request=each.number or each.request,
+                channel=each.channel,
+                after=shorten(each.why),
+                is_change=False,
+                would_be=each.request,
             ),
             each.why,
             each.why,
@@ -313,8 +318,8 @@ def compiler_remarks(view: StoredConversation, code: FindingCode) -> Iterator[Fi
     """A manifest has remarks, such as a part that the format cannot express, a result without a call, or messages that
     could not be decoded.
 
-    Recognised: the remarks of all manifests. There is one finding per remark and channel. What options of the proxy
-    found or changed is FAI001.
+    Recognised: the remarks of all manifests, without those on what was asked for, such as what is left to the provider.
+    There is one finding per remark and channel. What options of the proxy found or changed is FAI001.
     """
     for requests in view.channels.values():
         groups: dict[str, list[tuple[RequestView, str]]] = {}
@@ -322,7 +327,7 @@ def compiler_remarks(view: StoredConversation, code: FindingCode) -> Iterator[Fi
             actions = request.observed.actions if request.observed is not None else ()
             of_options = {text for action in actions for text in action.describe()}
             for remark in request.record.remarks:
-                if remark not in of_options:
+                if remark not in of_options and not is_intended(remark):
                     groups.setdefault(NUMBER.sub("#", remark), []).append((request, remark))
         for found in groups.values():
             count = f" ({len(found):,} requests)" if len(found) > 1 else ""

@@ -35,6 +35,9 @@ class Evidence(Struct, frozen=True, kw_only=True):
     are two facts, or the beginning of what was found. `compared` is the request that it was compared with, unless that
     is the previous one of the same channel. `name` is the name of the tool that changed, was added (`before` is "") or
     was removed (`after` is ""); "" for other changes.
+
+    A request without an answer is kept under a large number. `would_be` is the number that its answer would have given
+    it, which people know it by.
     """
 
     request: int
@@ -45,6 +48,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     is_change: bool = True
     compared: RequestPlace | None = None
     name: str = ""
+    would_be: int = 0
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -60,13 +64,17 @@ def cite(request: RequestView, path: str = "", *, before: str = "", after: str =
 
 
 class RequestLoss(Struct, frozen=True, kw_only=True):
-    """The loss of one request: tokens that it did not read from the cache, and what they cost more than necessary."""
+    """The loss of one request: tokens that it did not read from the cache, and what they cost more than necessary.
+
+    `would_be` is the number that people know a request without an answer by; 0 for others.
+    """
 
     channel: str
     request: int
     tokens: int
     cost: float | None
     cost_is_lower_bound: bool = False
+    would_be: int = 0
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -102,6 +110,14 @@ class Finding(Struct, frozen=True, kw_only=True):
     def request(self) -> int:
         """The number of the request that the finding is about; 0 if it is about the whole conversation."""
         return self.evidence[0].request if self.evidence else 0
+
+    @property
+    def request_label(self) -> str:
+        """The number of that request as people know it; "" if there is none."""
+        place = self.evidence[0] if self.evidence else None
+        if place is not None and place.would_be:
+            return f"{place.would_be} (failed)"
+        return str(self.request or "")
 
     @property
     def channel(self) -> str:

@@ -58,7 +58,7 @@ def print_findings(
             show_cost(sum_costs(some), is_lower_bound=has_lower_bound(some)),
             f"{tokens:,}" if tokens else "",
             some[0].code,
-            str(some[0].request or ""),
+            some[0].request_label,
             _describe(some, several=several, place=place_of(some[0])),
         )
     out.print(table)
@@ -74,8 +74,8 @@ def _describe(some: Sequence[Finding], *, several: bool, place: str) -> str:
     where = finding.evidence[0] if finding.evidence else None
     lines = [escape_markup(finding.title)]
     if len(some) > 1:
-        numbers = sorted([each.request for each in some])
-        listed = ", ".join(map(str, numbers[:MAX_NUMBERS])) + (" …" if len(numbers) > MAX_NUMBERS else "")
+        labels = [each.request_label for each in sorted(some, key=lambda each: each.request)]
+        listed = ", ".join(labels[:MAX_NUMBERS]) + (" …" if len(labels) > MAX_NUMBERS else "")
         lines.append(f"[dim]{len(some):,} times: requests {listed}[/]")
     if several or place:
         names = [f"in {finding.conversation}" if several else "", os.path.basename(place)]
@@ -119,7 +119,7 @@ def print_causes(summary: StoreFindings, limit: int) -> None:
             escape_markup(each.title),
             *([f"[dim]{escape_markup(example.title)}[/]", *_describe_change(place)] if example.sessions else []),
             f"[dim]most: {_describe_cost(example)} in {escape_markup(example.conversation)}, request "
-            f"{example.request}[/]",
+            f"{example.request_label}[/]",
             f"[green]fix:[/] {escape_markup(example.fix if each.count == 1 else each.fix)}",
         ]
         table.add_row(
@@ -253,7 +253,8 @@ def findings_sarif(found: Sequence[Finding]) -> JSONObject:
 
 def _sarif_result(finding: Finding) -> SarifResult:
     where = finding.evidence[0] if finding.evidence else None
-    path = f"requests[{finding.request}]" + (f".{where.path}" if where is not None and where.path else "")
+    number = where.would_be or where.request if where is not None else 0
+    path = f"requests[{number}]" + (f".{where.path}" if where is not None and where.path else "")
     level: Level = "error" if finding.code in ERRORS else "warning" if finding.cost else "note"
     return SarifResult(
         finding.code,

@@ -781,6 +781,11 @@ CONTAINER_EXPIRED = "the container {} is not named: it has expired"
 REVERTED_REMARK = "the session goes back to where it stood: the request before this one came to nothing ({why})"
 
 
+def is_intended(remark: str) -> bool:
+    """Return True for a remark on what was asked for, or on what keeps the cache: nothing was lost."""
+    return remark.startswith((LEFT_TO_PROVIDER.format(""), APPENDED))
+
+
 def build_account(
     ask: CompileInput, draft: Draft, standing: ChannelState, assembled: AssembledRows, head: HeadParts, session: str
 ) -> RequestAccount:

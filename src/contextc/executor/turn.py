@@ -6,7 +6,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -606,13 +606,14 @@ def error_text(error: BaseException) -> str:
     return mask_secrets(fix_surrogates(describe_error(error)))
 
 
-def retry_event(error: ProviderFailed, seconds: float, attempt: int) -> RetryScheduled:
+def retry_event(error: ProviderFailed, seconds: float, attempt: int, dropped: Iterable[str] = ()) -> RetryScheduled:
     return RetryScheduled(
         kind=error.kind,
         seconds=round(seconds, 3),
         attempt=attempt,
         error=mask_secrets(str(error)),
         failure=failure_details(error),
+        dropped_betas=tuple(sorted(dropped)),
     )
 
 
@@ -988,7 +989,7 @@ class TurnRunner:
                 refused = self.config.clients.note_refusal(failure, self.config.provider, sent)
                 if not refused and (failure.kind in LASTING_FAILURES or not self._agent_config.fallbacks):
                     raise
-                await run_blocking(self.turn_store.append_events, retry_event(failure, 0.0, 1))
+                await run_blocking(self.turn_store.append_events, retry_event(failure, 0.0, 1, refused))
                 self._use(self._agent_config if refused else self._agent_config.with_next_model())
                 await self._use_channel()
                 await self._load_server_tools()

@@ -365,7 +365,8 @@ class TerminalRenderer:
             case StepFinish():
                 self.end_line()
             case RetryScheduled():
-                self.warn(f"{event.error} Attempt {event.attempt + 1} in {event.seconds:.1f} s …")
+                dropped = "".join([f" without the beta flag {each}" for each in event.dropped_betas])
+                self.warn(f"{event.error} Attempt {event.attempt + 1}{dropped} in {event.seconds:.1f} s …")
             case CompactionFinished() if event.undone:
                 self.warn(f"the summary of messages 1 to {event.upto} was taken back")
             case CompactionFinished():

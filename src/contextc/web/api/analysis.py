@@ -286,7 +286,8 @@ class EvidenceView(Struct, frozen=True, kw_only=True):
 
     If `is_change` is false, `before` and `after` are no versions of a text, but facts. `compared` is the request that
     it was compared with; absent if that is the previous one of the channel. `name` is the name of the tool that
-    changed, was added (`before` is "") or was removed (`after` is "").
+    changed, was added (`before` is "") or was removed (`after` is ""). `would_be` is the number that people know a
+    request without an answer by; 0 for others.
     """
 
     request: int
@@ -297,6 +298,7 @@ class EvidenceView(Struct, frozen=True, kw_only=True):
     is_change: bool = True
     compared: ComparedPlace | UnsetType = UNSET
     name: str = ""
+    would_be: int = 0
 
 
 class ConversationFinding(Struct, frozen=True, kw_only=True):

@@ -272,7 +272,8 @@ const NOTICE_FIELDS = {
   "system-hint": ({ text, trigger = "" }) => ({ text, trigger }),
   compaction: ({ upto, before, after: became, fallback = "", undone = false, score = null, missing = 0 }) =>
     ({ upto, before, became, fallback, undone, score, missing }),
-  retry: ({ error, seconds, attempt, kind: errorKind, failure }) => ({ error, seconds, attempt, errorKind, failure }),
+  retry: ({ error, seconds, attempt, kind: errorKind, failure, dropped_betas: dropped = [] }) =>
+    ({ error, seconds, attempt, errorKind, failure, dropped }),
   error: ({ error, kind: errorKind, failure }) => ({ error, errorKind, failure }),
 };
 

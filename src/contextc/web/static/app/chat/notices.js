@@ -50,7 +50,7 @@ function describe(notice, name) {
     const isWhole = notice.score === null || notice.missing === 0;
     return ["branch", "accent", isWhole ? text : html`${text} <${Lost} notice=${notice} name=${name} />`];
   }
-  if (kind === "retry") return ["retry", "warn", html`Retried after ${duration(notice.seconds * 1_000)}: ${failureText(notice)}`];
+  if (kind === "retry") return ["retry", "warn", html`Retried ${retryText(notice)}: ${failureText(notice)}`];
   if (kind === "error") return ["warning", "bad", html`<${Failure} notice=${notice} />`];
   if (kind === "failed-request") return ["warning", "bad", html`<${FailedRequest} notice=${notice} name=${name} />`];
   return ["info", "", visible(notice.text ?? kind)];
@@ -62,6 +62,9 @@ export function compactionText({ undone, upto, before, became, fallback }) {
   const text = `Conversation compacted: ${tokens(before)} → ${tokens(became)} tokens, up to message ${number(upto)}.`;
   return fallback ? `${text} (${visible(fallback)})` : text;
 }
+
+const retryText = ({ seconds, dropped }) =>
+  (dropped.length ? `without the beta flag ${visible(dropped.join(", "))}` : `after ${duration(seconds * 1_000)}`);
 
 /** What compactions lost, by conversation and event. It outlives a notice, which leaves the page when it is scrolled away. */
 const lostFacts = signal(new Map());

@@ -174,7 +174,7 @@ function AllRequests({ group, place }) {
 function requestLabel(each, { numbers, channels }) {
   const step = numbers.get(key(each));
   const letter = channels.size > 1 ? `${channels.get(each.channel)?.letter ?? "?"} · ` : "";
-  return `${letter}request ${number(step ? requestNumber(step) : each.request)}${step?.ended ? ` (${endedWord(step.ended)})` : ""}`;
+  return `${letter}request ${number(step ? requestNumber(step) : each.would_be || each.request)}${step?.ended ? ` (${endedWord(step.ended)})` : ""}`;
 }
 
 function Finding({ finding, place }) {

@@ -71,10 +71,10 @@ export function CauseRequests({ code, query, data }) {
   }, [Boolean(cause)]);
   if (!cause) return null;
   const losses = cause.parts.flatMap(({ conversation, losses: some }) => some.map((each) => ({ ...each, conversation }))).sort(byCost);
-  const cells = ({ conversation, channel, request }) => [
+  const cells = ({ conversation, channel, request, would_be: wouldBe }) => [
     html`<a href=${findingsUrl(conversation.name, { channel, request, code })} dir="auto" title=${visible(conversation.name)}>${titleLine(conversation, 60)}</a>
       ${conversation.title && conversation.title !== conversation.name && html`<small class="row-name">${oneLine(conversation.name, 80)}</small>`}`,
-    request ? number(request) : "all",
+    wouldBe ? `${number(wouldBe)} (failed)` : request ? number(request) : "all",
   ];
   return html`<section class="cause-requests" tabindex="-1" ref=${box} aria-label=${`Requests of ${code}`} data-testid="cause-requests">
     <header><h2><span class="card-code">${code}</span> ${oneLine(cause.title, 120)}</h2>
