@@ -64,7 +64,11 @@ PROC = "/proc"
 
 
 def current_process() -> str:
-    pid = os.getpid()
+    return _describe_own(os.getpid())
+
+
+@cache  # every lease names its process
+def _describe_own(pid: int) -> str:
     return f"{_machine_id()} {pid} {_read_start_time(pid) or ''}"
 
 

@@ -235,10 +235,13 @@ class _Task(NamedTuple):
 
 
 class Scheduler:
+    """Periodic tasks on one thread. It is woken only for a task that is due before the next one that it waits for."""
+
     def __init__(self) -> None:
         self._tasks: dict[int, _Task] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
+        self._wakes_at = 0.0
         self._count = 0
 
     def run_every(self, seconds: float, task: Callable[[], None]) -> Callable[[], None]:
@@ -263,12 +266,12 @@ class Scheduler:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
                 self._thread.start()
-            self._changed.notify()
+            elif task.due < self._wakes_at:
+                self._changed.notify()
 
         def stop() -> None:
             with self._changed:
                 self._tasks.pop(number, None)
-                self._changed.notify()
 
         return stop
 
@@ -279,25 +282,34 @@ class Scheduler:
             self._changed.notify()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                if not self._tasks:
-                    self._thread = None
-                    return
-                now = time.monotonic()
-                first = min(self._tasks.values(), key=lambda task: (max(task.due, now), not task.shared, task.due))
-                if first.due > now:
-                    self._changed.wait(first.due - now)
-                    continue
-                things: list[Any] = []
-                for number, task in self._tasks.items():
-                    if task.run == first.run and task.due <= now:
-                        things.append(task.thing)
-                        self._tasks[number] = task._replace(due=now + task.seconds)
+        while (due := self._wait_for_due()) is not None:
+            run, things = due
             try:
-                first.run(things)
+                run(things)
             except Exception as error:
                 log_warning(f"background task of the store failed: {error}")
+            del due, run, things  # while this thread waits, it keeps no store open
+
+    def _wait_for_due(self) -> tuple[Callable[[list[Any]], None], list[Any]] | None:
+        """Wait until tasks are due. Return the one to run first, with its items, or None if no task is left."""
+        with self._changed:
+            while self._tasks:
+                now = time.monotonic()
+                self._wakes_at = min([task.due for task in self._tasks.values()])
+                if self._wakes_at <= now:
+                    return self._take_due(now)
+                self._changed.wait(self._wakes_at - now)
+            self._thread = None
+            return None
+
+    def _take_due(self, now: float) -> tuple[Callable[[list[Any]], None], list[Any]]:
+        first = min(self._tasks.values(), key=lambda task: (max(task.due, now), not task.shared, task.due))
+        things: list[Any] = []
+        for number, task in self._tasks.items():
+            if task.run == first.run and task.due <= now:
+                things.append(task.thing)
+                self._tasks[number] = task._replace(due=now + task.seconds)
+        return first.run, things
 
 
 def log_warning(text: str) -> None:
