@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -234,22 +235,41 @@ def test_a_tool_is_stopped_when_its_turn_was_taken_over(store: cc.Store, kind: s
     assert isinstance(result.error, LeaseLost)
 
 
-def test_a_turn_whose_end_was_refused_does_not_report_success(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The caller gets the stored outcome."""
-    close = TurnStore.close
+def ends_at_once() -> cc.Limits:
+    """A limit that ends the turn after its first step, in a transaction of its own."""
+    return cc.Limits(steps=1)
+
+
+def add(a: int, b: int) -> int:
+    """Add."""
+    return a + b
+
+
+@pytest.mark.parametrize("reply", ["answer", "call"])
+def test_a_turn_whose_end_was_refused_does_not_report_success(
+    store: cc.Store, monkeypatch: pytest.MonkeyPatch, reply: str
+) -> None:
+    """The caller gets the stored outcome, of an end that is stored with the answer, and of one that is not."""
+    close, finish_step = TurnStore.close, TurnStore.finish_step
 
     def too_late(self: TurnStore, finish: str, **rest: str) -> bool:
         taken_over(store)
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 
-    monkeypatch.setattr(TurnStore, "close", too_late)
+    def answered_too_late(self: TurnStore, **rest: Any) -> Any:
+        assert rest["ends_with"] == "stop"
+        taken_over(store)
+        return finish_step(self, **rest)
+
+    if reply == "answer":
+        monkeypatch.setattr(TurnStore, "finish_step", answered_too_late)
+    else:
+        monkeypatch.setattr(TurnStore, "close", too_late)
 
     async def turn() -> cc.TurnResult:
-        return (
-            await cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")), triggers=())
-            .start("demo", "hello")
-            .wait()
-        )
+        scripted = Scripted(says("Hi.") if reply == "answer" else says(call(1)))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=scripted, triggers=(), tools=[add], limits=ends_at_once())
+        return await executor.start("demo", "hello").wait()
 
     result = asyncio.run(turn())
     assert result.finish == "error"
@@ -257,32 +277,82 @@ def test_a_turn_whose_end_was_refused_does_not_report_success(store: cc.Store, m
     assert [record.state for record in store.turns("demo")] == ["interrupted"]
 
 
+@pytest.mark.parametrize("reply", ["answer", "call"])
 def test_a_turn_cancelled_while_its_end_cannot_be_stored_is_reported_once(
-    store: cc.Store, monkeypatch: pytest.MonkeyPatch
+    store: cc.Store, monkeypatch: pytest.MonkeyPatch, reply: str
 ) -> None:
     """The cancellation hides why the end was not stored; the turn then ends as cancelled, in both places."""
-    close, handles = TurnStore.close, list[cc.executor.Turn]()
+    close, finish_step, handles = TurnStore.close, TurnStore.finish_step, list[cc.executor.Turn]()
+
+    def cancel_and_refuse() -> None:
+        asked = threading.Event()
+        handles[0]._task.get_loop().call_soon_threadsafe(  # pyright: ignore[reportPrivateUsage]
+            lambda: (handles[0].cancel(), asked.set())
+        )
+        assert asked.wait(60)
+        raise StoreFull("The disk is full.")
 
     def refused(self: TurnStore, finish: str, **rest: str) -> bool:
         if finish != "cancelled":
-            asked = threading.Event()
-            handles[0]._task.get_loop().call_soon_threadsafe(  # pyright: ignore[reportPrivateUsage]
-                lambda: (handles[0].cancel(), asked.set())
-            )
-            assert asked.wait(60)
-            raise StoreFull("The disk is full.")
+            cancel_and_refuse()
         return close(self, finish, **rest)  # pyright: ignore[reportArgumentType]
 
+    def answer_refused(self: TurnStore, **rest: Any) -> Any:
+        if rest["ends_with"] is not None:
+            cancel_and_refuse()
+        return finish_step(self, **rest)
+
     monkeypatch.setattr(TurnStore, "close", refused)
+    monkeypatch.setattr(TurnStore, "finish_step", answer_refused)
 
     async def turn() -> list[cc.TurnResult]:
-        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("Hi.")), triggers=())
+        scripted = Scripted(says("Hi.") if reply == "answer" else says(call(1)))
+        executor = cc.AgentExecutor(store, SONNET, endpoint=scripted, triggers=(), tools=[add], limits=ends_at_once())
         handles.append(executor.start("demo", "hello"))
         await handles[0].wait()
         return handles[0].results
 
     assert [result.finish for result in asyncio.run(turn())] == ["cancelled"]
     assert [(record.state, record.finish) for record in store.turns("demo")] == [("finished", "cancelled")]
+
+
+def test_a_turn_cancelled_while_its_end_is_stored_keeps_its_finish(
+    store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 11.10: the result, the record and the usage are those that are stored. The turn that follows ends."""
+    finish_step, handles = TurnStore.finish_step, list[cc.executor.Turn]()
+
+    def cancelled(self: TurnStore, **rest: Any) -> Any:
+        if self.turn.number == 1:
+            asked = threading.Event()
+            handles[0]._task.get_loop().call_soon_threadsafe(  # pyright: ignore[reportPrivateUsage]
+                lambda: (handles[0].cancel(), asked.set())
+            )
+            assert asked.wait(60)
+        return finish_step(self, **rest)
+
+    monkeypatch.setattr(TurnStore, "finish_step", cancelled)
+
+    async def turn() -> list[cc.TurnResult]:
+        is_queued = asyncio.Event()
+
+        async def answer() -> Say:
+            await is_queued.wait()
+            return says("Hi.")
+
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(lambda _: answer()), triggers=())
+        handles.append(executor.start("demo", "hello"))
+        await handles[0].begun()
+        await executor.follow_up("demo", "and then?")
+        is_queued.set()
+        await handles[0].wait()
+        return handles[0].results
+
+    results, records = asyncio.run(turn()), store.turns("demo")
+    assert [result.finish for result in results] == [record.finish for record in records] == ["stop", "cancelled"]
+    assert [result.usage for result in results] == [record.usage or cc.Usage() for record in records]
+    assert results[0].usage.output
+    assert results[0].text == "Hi."
 
 
 def test_turns_that_wait_for_one_conversation_run_in_the_order_they_were_started(store: cc.Store) -> None:

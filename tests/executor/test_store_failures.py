@@ -10,7 +10,7 @@ import pytest
 
 import contextc as cc
 from contextc.errors import StoreFull
-from contextc.events import TextDelta, TurnStart
+from contextc.events import TextDelta
 from contextc.store.sqlite import SQLiteEngine
 from contextc.store.store import open_with
 from contextc.store.transaction_engine import Result, Transaction
@@ -27,17 +27,17 @@ class Unwilling(SQLiteEngine):
 
     def __init__(self, path: Path) -> None:
         super().__init__(str(path))
-        self.refuse, self._count = range(0), 0
+        self.refuse, self.count = range(0), 0
 
     def count_from_here(self, refuse: range) -> None:
-        self._count, self.refuse = 0, refuse
+        self.count, self.refuse = 0, refuse
 
     def _run(
         self, connection: sqlite3.Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
     ) -> Result:
         if writing:
-            self._count += 1
-            if self._count in self.refuse:
+            self.count += 1
+            if self.count in self.refuse:
                 raise StoreFull(FULL)
         return super()._run(connection, work, writing=writing, again=again)
 
@@ -74,17 +74,29 @@ def test_published_events_equal_stored_events(store: cc.Store, unwilling: Unwill
 
 
 def test_a_turn_that_could_not_be_stored_reports_it(store: cc.Store, unwilling: Unwilling) -> None:
-    """Guarantee 15.1: not that there is nothing to do, although its lease cannot be given back either."""
+    """Guarantee 15.1: not that there is nothing to do. The lease is taken in the transaction that opens the turn."""
 
     async def begin() -> int:
-        unwilling.count_from_here(range(2, 100))
+        unwilling.count_from_here(range(1, 100))
         return await agent(store).start("demo", "precious words").begun()
 
     with pytest.raises(StoreFull):
         asyncio.run(begin())
     unwilling.count_from_here(range(0))
-    assert not store.load("demo")
-    assert not [event for event in store.events("demo") if isinstance(event, TurnStart)]
+    assert not store.conversations()
+
+
+def test_a_turn_without_tools_is_three_transactions(store: cc.Store, unwilling: Unwilling) -> None:
+    """Guarantee 3.3: each of them is synced to the disk. They open the turn, begin its request, and end both."""
+
+    async def run() -> None:
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(says("a"), says("b")), triggers=())
+        for number in (1, 2):
+            unwilling.count_from_here(range(0))
+            result = await executor.start("demo", f"question {number}").wait()
+            assert (result.finish, unwilling.count) == ("stop", 3)
+
+    asyncio.run(run())
 
 
 def test_progress_that_could_not_be_stored_is_logged(

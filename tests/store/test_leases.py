@@ -16,7 +16,7 @@ from msgspec.structs import replace
 import contextc as cc
 from contextc.store import leases
 from contextc.store.store import engine_of, leases_of
-from contextc.store.transaction_engine import Scheduler, Transaction
+from contextc.store.transaction_engine import THREAD_NAME, Scheduler, Transaction
 from tests.stress.suspended_process import suspend
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -75,6 +75,19 @@ def test_a_lease_is_renewed_until_it_is_released(store: cc.Store) -> None:
     with pytest.raises(cc.errors.LeaseLost):
         store.append("demo", cc.assistant("too late"), lease=lease)
     assert len(store.load("demo")) == 2
+
+
+def test_leases_that_follow_each_other_are_renewed_by_one_thread(store: cc.Store) -> None:
+    """Guarantee 11.1: a turn is cheap, so its lease does not pay for a new thread each time."""
+
+    def keepers() -> set[threading.Thread]:
+        return {each for each in threading.enumerate() if each.name == THREAD_NAME}
+
+    before, found = keepers(), set[threading.Thread]()
+    for _ in range(20):
+        with store.lease("demo"):
+            found |= keepers() - before
+    assert len(found) == 1
 
 
 def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store: cc.Store) -> None:

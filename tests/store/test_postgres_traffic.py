@@ -62,8 +62,8 @@ def test_a_turn_takes_few_statements_and_round_trips(postgres_address: str) -> N
         short = traffic_of_turn(store, "new", 2)
         again = traffic_of_turn(store, "new", 2)
         long = traffic_of_turn(store, "new", 10)
-    assert short[:3] == (69, 14, 34)
-    assert again[:3] == (64, 14, 29)
+    assert short[:3] == (59, 12, 30)
+    assert again[:3] == (54, 12, 25)
     assert (long.statements - again.statements) / 8 <= 8  # each further step, with its tool
     assert (long.round_trips - again.round_trips) / 8 <= 4
 
@@ -73,7 +73,7 @@ def test_a_turn_behind_a_pooler_takes_as_few_round_trips_for_its_writes(pooled_a
     with open_counted(pooled_address) as store:
         warm_up(store)
         short = traffic_of_turn(store, "new", 2)
-    assert short[:3] == (93, 14, 34)
+    assert short[:3] == (81, 12, 30)
 
 
 def test_each_part_of_a_step_takes_one_round_trip_beside_its_commit(postgres_address: str) -> None:

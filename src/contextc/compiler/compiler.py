@@ -1186,10 +1186,10 @@ class MessageCompiler:
         kind = compiled.request_kind
 
         def work(tx: Transaction) -> tuple[list[Message], CachedChannelRows | CommitResult, Tip]:
+            if tx.is_retry and (done := find_earlier_commit(tx, compiled, there, entries)) is not None:
+                return done  # it may have released the lease
             if lease is not None:
                 check_lease_and_prefetch_channel(tx, lease, compiled.channel)
-            if tx.is_retry and (done := find_earlier_commit(tx, compiled, there, entries)) is not None:
-                return done
             if not there and (said := append_at_tip(tx, compiled, entries)) is not None:
                 at, number, version, attempt = sight.tip, sight.channel, sight.version, None
                 stored = [said]

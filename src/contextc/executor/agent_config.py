@@ -129,6 +129,11 @@ class ClientCache:
             self._clients[loop] = endpoint(self._provider, store=self._store)
         return self._clients[loop]
 
+    @property
+    def is_open(self) -> bool:
+        """True if `get` makes no client."""
+        return self.given is not None or asyncio.get_running_loop() in self._clients
+
     def note_refusal(self, failure: ProviderFailed, provider: Provider, sent: Collection[str] = ()) -> frozenset[str]:
         """Remember the beta flags that a failure names, and return them. `sent` are those of the request, beside those
         of the provider.

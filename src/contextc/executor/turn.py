@@ -111,6 +111,8 @@ class PreparedStep(NamedTuple):
     stop: str | None = None
     needs_summary: bool = False
     """True if messages would be left out and must be summarized first."""
+    is_begun: bool = False
+    """True if the attempt is stored: the request can be sent."""
 
 
 class UsageMessages(NamedTuple):
@@ -663,6 +665,16 @@ class ReceivedReply(NamedTuple):
     compiled: Compiled
     tools: ToolRunner
 
+    @property
+    def answer(self) -> Message | None:
+        """The last message, unless the host has ended the reply before it."""
+        return self.messages[-1] if self.messages and self.messages[-1].role == "assistant" else None
+
+    @property
+    def calls(self) -> tuple[ToolCall, ...]:
+        """The calls of the answer: what a provider calls before it answers, it has run itself."""
+        return self.answer.tool_calls if self.answer is not None else ()
+
 
 class TurnRunner:
     """Runs turns under one lease, one after the other, until no input is queued."""
@@ -675,6 +687,8 @@ class TurnRunner:
         """Set before the turn is cancelled because its lease was lost."""
         self._ending = asyncio.Lock()
         """Held while the end of a turn is stored, and while the usage of a summary is counted."""
+        self._ended: tuple[TurnResult, bool] | None = None
+        """The result of a turn whose end was stored with its last reply, and True if another turn follows."""
         self._reset()
 
     def _reset(self) -> None:
@@ -693,7 +707,7 @@ class TurnRunner:
         """Run the turns and append the result of each to `results`. With `cancelled`, end the first one immediately."""
         exits: BaseException | None = None
         while True:
-            finish, error, why = "error", None, FAILED_REASON
+            finish, error, why, self._ended = "error", None, FAILED_REASON, None
             limit: asyncio.Timeout | None = None
             try:
                 if cancelled:
@@ -702,7 +716,9 @@ class TurnRunner:
                     finish = await self._run_steps()
                 why = finish
             except asyncio.CancelledError:
-                if self.lease_lost is not None:
+                if self._ended is not None:
+                    cancelled = True
+                elif self.lease_lost is not None:
                     finish, error = "error", self.lease_lost
                 else:
                     finish, why, self.cancelled = "cancelled", CANCELLED_REASON, True
@@ -718,12 +734,13 @@ class TurnRunner:
             if self.turn_store.turn.state in PROCESS_LESS_STATES:  # it is stored: no lease is held any more
                 self.results.append(await self._waiting_result(finish))
                 return
-            result = self._make_result(finish, error)
+            result, follows = self._ended or (self._make_result(finish, error), False)
             try:
-                if error is not None and await self._continue_later(error):
-                    self.results.append(self._make_result(HANDED_OVER, error))
-                    return
-                follows = await self._close(finish, error, why)
+                if self._ended is None:
+                    if error is not None and await self._continue_later(error):
+                        self.results.append(self._make_result(HANDED_OVER, error))
+                        return
+                    follows = await self._close(finish, error, why)
             except asyncio.CancelledError:
                 cancelled = True
                 if not self._is_end_stored(result):  # the cancellation hid the error: end the turn again, as cancelled
@@ -789,8 +806,8 @@ class TurnRunner:
         with suppress(ContextcError):
             self.turn_store.store.release(self.turn_store.lease, failed=True)
 
-    def _make_result(self, finish: str, error: Exception | None) -> TurnResult:
-        turn, progress = self.turn_store.turn, self.turn_state
+    def _make_result(self, finish: str, error: Exception | None, turn: TurnRecord | None = None) -> TurnResult:
+        turn, progress = turn or self.turn_store.turn, self.turn_state
         return TurnResult(
             turn=turn.number,
             finish=finish,
@@ -874,15 +891,19 @@ class TurnRunner:
             if prepared.stop is not None:
                 return prepared.stop
             answered = await self._call_models(prepared, index)
-            results = await self._store_and_run_tools(answered, index)
-            if (reply := self.turn_state.reply) is not None and answered.tools.waiting:
-                if await self._continue_later():
-                    return HANDED_OVER
-                if await self._suspend(answered.tools, reply):
-                    return WAITING
-                finish = await self._run_unstarted_calls()
-            else:
-                finish = answered.tools.ended or self._finish_reason(results)
+            finish = await self._store_reply(answered)
+            if calls := answered.calls:
+                results = await answered.tools.run(calls)
+                self.turn_state.add_messages(results)
+                reply = self.turn_state.reply
+                if reply is not None and answered.tools.waiting:
+                    if await self._continue_later():
+                        return HANDED_OVER
+                    if await self._suspend(answered.tools, reply):
+                        return WAITING
+                    finish = await self._run_unstarted_calls()
+                else:
+                    finish = answered.tools.ended or self._finish_reason(reply, results)
             if finish is not None:
                 return finish
             if self.config.handoffs is not None:
@@ -913,7 +934,7 @@ class TurnRunner:
             results = await tools.run(calls, left.indexes)
             self.turn_state.add_messages(results)
             if not tools.waiting:
-                return self._finish_reason([*left.results, *results])
+                return self._finish_reason(self.turn_state.reply, [*left.results, *results])
             if record.end_request == STOP_REQUEST:
                 return STOPPED
             if await self._continue_later():
@@ -940,10 +961,9 @@ class TurnRunner:
             return MAX_CALLS_PER_REPLY
         return None
 
-    def _finish_reason(self, results: list[Message]) -> str | None:
-        """Return the finish reason, or None if the turn continues."""
-        reply = self.turn_state.reply
-        assert reply is not None, "a step that was stored has a reply"
+    def _finish_reason(self, reply: Message | None, results: list[Message]) -> str | None:
+        """Return the finish reason after a reply and its results, or None if the turn continues."""
+        assert reply is not None, "a step that ends has a reply"
         finish = reply.finish or "stop"
         self.turn_state.truncated_replies = self.turn_state.truncated_replies + 1 if finish == "length" else 0
         if results:
@@ -962,14 +982,35 @@ class TurnRunner:
         reply, last = progress.reply, progress.last_messages[-1:]
         if not self._agent_config.fallbacks or reply is None or last != [reply] or reply.status != "sent":
             return None
-        return None if reply.tool_calls or self.turn_store.has_steering_input() else self._finish_reason([])
+        return None if reply.tool_calls or self.turn_store.has_steering_input() else self._finish_reason(reply, [])
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def _prepare(self, prepare: Callable[[int], PreparedStep], index: int) -> PreparedStep:
-        """Prepare a step, after a summary if it needs one, and start the next summary."""
+        """Prepare a step, after a summary if it needs one, and start the next summary.
+
+        If nothing has to happen between the two, the attempt is stored on the same thread.
+        """
         await self.preparer.render_fragments()
-        prepared = await run_blocking(prepare, index, slots=CALLBACK_SLOTS)
+        config = self.config
+        begins = config.owner is None and config.on_prepare_messages is None and config.clients.is_open
+        begun: list[Compiled] = []
+
+        def work() -> PreparedStep:
+            prepared = prepare(index)
+            if not begins or prepared.stop is not None or prepared.needs_summary:
+                return prepared
+            self._start_step(prepared.compiled, index, prepared.states)
+            begun.append(prepared.compiled)
+            return prepared._replace(is_begun=True)
+
+        try:
+            prepared = await run_blocking(work, slots=CALLBACK_SLOTS)
+        except asyncio.CancelledError as error:
+            for compiled in begun:
+                incoming = ReplyStream(self.turn_store, compiled, index, directory=config.directory)
+                await self._store_failure(compiled, incoming, error, self._make_tool_runner(compiled, index))
+            raise
         if prepared.needs_summary:
             prepared = await self._summarize(prepared, index)
         if prepared.stop is None:
@@ -998,15 +1039,19 @@ class TurnRunner:
     async def _call_model(self, prepared: PreparedStep, index: int, endpoint: Endpoint) -> ReceivedReply:
         """Send the request and return the reply. Retry a transient failure if nothing of the reply had arrived."""
         compiled, states, tries, hardened = prepared.compiled, prepared.states, 0, False
+        is_begun = prepared.is_begun
         while True:
-            compiled = await apply_prepare_callback(self.config, compiled, index)
+            if not is_begun:
+                compiled = await apply_prepare_callback(self.config, compiled, index)
             incoming = ReplyStream(self.turn_store, compiled, index, directory=self.config.directory)
             tools = self._make_tool_runner(compiled, index)
-            before = self.turn_store.step
+            before = None if is_begun else self.turn_store.step
             try:
                 owner = self.config.owner
                 async with nullcontext() if owner is None else owner.model_call(self.config.provider):
-                    await run_blocking(self._start_step, compiled, index, states)
+                    if not is_begun:
+                        await run_blocking(self._start_step, compiled, index, states)
+                    is_begun = False
                     host = ProgramHost(incoming, tools, self.preparer)
                     messages = await incoming.receive(endpoint, host, host.has_ended)
                 await self.config.background.wait_until_prepared(self.turn_store.conversation)
@@ -1110,31 +1155,35 @@ class TurnRunner:
         await run_blocking(self.turn_store.append_events, retry_event(error, seconds, tries + 1))
         await asyncio.sleep(seconds)
 
-    async def _store_and_run_tools(self, answered: ReceivedReply, index: int) -> list[Message]:
-        """Store the reply and the ledger, then run the reply's tools. Return the tool results."""
+    async def _store_reply(self, answered: ReceivedReply) -> str | None:
+        """Store the reply and the ledger, and the end of the turn if it calls no tools and nothing more follows.
+
+        Return the finish reason of a turn that is over.
+        """
         config, record, progress = self.config, self.turn_store, self.turn_state
         incoming, messages, compiled, tools = answered
-        has_answer = bool(messages) and messages[-1].role == "assistant"  # else the host has ended the reply before
-        message, produced = (messages[-1], messages[:-1]) if has_answer else (None, messages)
-        calls = message.tool_calls if message is not None else ()
+        message, calls = answered.answer, answered.calls
+        produced = messages if message is None else messages[:-1]
         if message is not None and record.reply_to and not calls and message.finish != "pause":
             message = replace(message, recipients=record.reply_to)
         if message is not None and config.speaker:
             message = replace(message, meta={**(message.meta or {}), SPEAKER_META: config.speaker})
-        usage, spent = progress.totals_with(messages, compiled.provider.model)
-        also, ended = record.finish_step(
-            rest=incoming.unjournaled_parts(),
-            stream=incoming.journal_uid,
-            compiled=compiled,
-            usage=usage,
-            cost=spent,
-            calls=len(tools.allowed_calls(calls)) + tools.count_calls(produced),
-            starting=tools.calls_without_approval(calls),
-            stored_before=len(incoming.stored),
-        )
-        reader = incoming.reader
+        finish = None if calls else tools.ended or self._finish_reason(message or progress.reply, [])
+        reader, model = incoming.reader, compiled.provider.model
 
-        def work() -> list[Message]:
+        def work() -> None:
+            usage, spent = progress.totals_with(messages, model)
+            also, ended = record.finish_step(
+                rest=incoming.unjournaled_parts(),
+                stream=incoming.journal_uid,
+                compiled=compiled,
+                usage=usage,
+                cost=spent,
+                calls=len(tools.allowed_calls(calls)) + tools.count_calls(produced),
+                starting=tools.calls_without_approval(calls),
+                stored_before=len(incoming.stored),
+                ends_with=finish,
+            )
             stored = config.compiler.commit(
                 compiled,
                 message,
@@ -1147,20 +1196,20 @@ class TurnRunner:
                 lease=record.lease,
                 in_transaction=also,
             )
-            ended()
-            return stored
+            progress.add_reply(stored, model)
+            progress.last_request = compiled.channel, compiled.request
+            tools.reply_seq = progress.reply.seq if progress.reply is not None else 0
+            follows = ended()
+            if finish is not None:
+                self._ended = self._make_result(finish, None, record.previous_turn), follows
 
         try:
-            stored = await run_blocking(work)
+            async with self._ending:
+                await run_blocking(work)
         except Exception as error:  # such as a concurrent change of the conversation: store the reply nevertheless
             await self._store_failure(compiled, incoming, error, tools)
             raise
-        progress.add_reply(stored, compiled.provider.model)
-        progress.last_request = compiled.channel, compiled.request
-        tools.reply_seq = progress.reply.seq if progress.reply is not None else 0
-        results = await tools.run(calls) if calls else []
-        progress.add_messages(results)
-        return results
+        return finish
 
     def _mid_step_context(
         self, compiled: Compiled, more: int, number: int, index: int, results: Sequence[Message]
@@ -1420,28 +1469,26 @@ class Turn:
             with suppress(RuntimeError):  # the loop was closed: nothing to wake or to cancel
                 loop.call_soon_threadsafe(call)
 
+        callback = config.approve is not None and not isinstance(config.approve, Suspend)
+        channel = config.compiler.channel(self.conversation, name=agent, directory=config.directory or None)
+
         def begin(patient: bool) -> TurnStore:
-            lease = self._lease = leases_of(store).try_acquire(self.conversation, agent, ttl=ttl, patient=patient)
-            store.on_lease_lost(lease, lambda: on_loop(lambda: self._on_lease_lost(lease)))
-            turn_store = self._turn_store = TurnStore(
+            turn_store = TurnStore(
                 store,
                 self.conversation,
                 agent,
-                lease,
                 run=config.run,
-                channel=str(config.compiler.channel(self.conversation, name=agent, directory=config.directory or None)),
+                channel=str(channel),
                 channel_triggers=config.channel_trigger_names,
             )
+            work, opened = turn_store.opening(
+                self._input, resume=self._resume, ask_again=callback, only_submitted=config.owner is not None
+            )
+            lease, done = leases_of(store).try_acquire_with(self.conversation, agent, work, ttl=ttl, patient=patient)
+            self._lease, self._turn_store = lease, turn_store
+            store.on_lease_lost(lease, lambda: on_loop(lambda: self._on_lease_lost(lease)))
             leases_of(store).on_end_request(lease, lambda kind: on_loop(lambda: self._on_end_request(lease, kind)))
-            callback = config.approve is not None and not isinstance(config.approve, Suspend)
-            try:
-                turn_store.open(
-                    self._input, resume=self._resume, ask_again=callback, only_submitted=config.owner is not None
-                )
-            except ConversationBusy:  # the same run has begun meanwhile
-                self._lease = self._turn_store = None
-                store.release(lease)
-                raise
+            opened(done)
             return turn_store
 
         keep = partial(store_waiting_input, store, self.conversation, agent, self._input)

@@ -346,6 +346,14 @@ class OpenedTurn(NamedTuple):
     """True if the input was removed from the queue while it waited."""
 
 
+class ClosedTurn(NamedTuple):
+    """A turn that has ended, and the one that queued input has opened, if any."""
+
+    ended: TurnRecord
+    following: TurnRecord | None
+    events: Sequence[AnyEvent] = ()
+
+
 class RunningRuns(NamedTuple):
     """The runs of an agent that are still going, and the number of the last message when they were loaded."""
 
@@ -356,6 +364,8 @@ class RunningRuns(NamedTuple):
 class TurnStore:
     """The stored record of one turn under one lease. Methods are called one after the other, from any thread."""
 
+    lease: Lease
+    """Given, or taken in the transaction that opens the turn."""
     waiting: TurnRecord | None = None
     """The turn that waits for approval, because of which the input was queued."""
     answered: TurnResult | None = None
@@ -364,19 +374,23 @@ class TurnStore:
     """True if the input was removed from the queue while it waited."""
     _compacted: Sequence[AnyEvent] = ()
     _is_resumed = False
+    _has_partial_reply = False
+    """True if a part of a reply was stored with an error. Its calls have no results."""
 
     def __init__(
         self,
         store: Store,
         conversation: str,
         agent: str,
-        lease: Lease,
+        lease: Lease | None = None,
         *,
         run: str | None = None,
         channel: str = "",
         channel_triggers: Collection[str] = (),
     ) -> None:
-        self.store, self.conversation, self.agent, self.lease, self.run = store, conversation, agent, lease, run
+        self.store, self.conversation, self.agent, self.run = store, conversation, agent, run
+        if lease is not None:
+            self.lease = lease
         self.author = agent_of(agent)
         """The agent that writes. `agent` also names the run if it has turns of its own, beside those of its agent."""
         self.opening_author: str | None = None
@@ -409,19 +423,28 @@ class TurnStore:
     # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def open(self, given: GivenInput, *, resume: bool, ask_again: bool = False, only_submitted: bool = False) -> None:
-        """Open a turn with the given or queued input, or resume an interrupted or a waiting one.
+        """Open a turn under a lease that is held."""
+        work, opened = self.opening(given, resume=resume, ask_again=ask_again, only_submitted=only_submitted)
+        opened(self.store.write(lambda tx: work(tx, self.lease)))
 
+    def opening(
+        self, given: GivenInput, *, resume: bool, ask_again: bool = False, only_submitted: bool = False
+    ) -> tuple[Callable[[Transaction, Lease], OpenedTurn], Callable[[OpenedTurn], None]]:
+        """Return the write that opens a turn under a lease, and a callback for after the commit.
+
+        It opens a turn with the given or queued input, or resumes an interrupted or a waiting one.
         If there is nothing to do, the turn number stays 0. If a turn waits for approval, input is queued, and `waiting`
         is that turn. If the input was answered before, `answered` is that turn. With `ask_again`, a callback answers
         its pending approvals. With `only_submitted`, an unanswered message opens a turn only if it was submitted: a
         turn that failed or was cancelled is not repeated.
         """
-        entries, root = [self._entry(message) for message in given.messages], self.lease.root
+        entries = [self._entry(message) for message in given.messages]
         owners = self.agent, self.channel if self._channel_triggers else self.agent
 
-        def work(tx: Transaction) -> OpenedTurn:
+        def work(tx: Transaction, lease: Lease) -> OpenedTurn:
+            self.lease, root = lease, lease.root
             records.prefetch_opening(tx, root, *owners)
-            leases.check_lease(tx, self.lease, self.conversation)
+            leases.check_lease(tx, lease, self.conversation)
             self._check_run(tx)
             previous, before = records.load_last_turn(tx, root, self.agent), list[AnyEvent]()
             known = self._find_known_input(tx, given, entries)
@@ -493,17 +516,19 @@ class TurnStore:
             started = self._append(tx, [TurnStart(seq=turn.opened), *taken], turn)
             return OpenedTurn(previous, turn, before, started, states)
 
-        done = self.store.write(work)
-        self.previous_turn, self.waiting, self.is_withdrawn = done.previous, done.waiting, done.is_withdrawn
-        self.trigger_states = {**done.states}
-        self.answered = None if done.answered is None else self._load_result(done.answered)
-        if done.events:
-            self.first_event = done.events[0].number
-        if done.turn is not None:
-            self.turn, self.has_approvals = done.turn, bool(done.turn.steps)
-            self.has_called_agents = self.has_approvals
-            self._is_resumed = any(isinstance(event, TurnStart) and event.resumed for event in done.events)
-        self._publish([*done.before, *done.events])
+        def opened(done: OpenedTurn) -> None:
+            self.previous_turn, self.waiting, self.is_withdrawn = done.previous, done.waiting, done.is_withdrawn
+            self.trigger_states = {**done.states}
+            self.answered = None if done.answered is None else self._load_result(done.answered)
+            if done.events:
+                self.first_event = done.events[0].number
+            if done.turn is not None:
+                self.turn, self.has_approvals = done.turn, bool(done.turn.steps)
+                self.has_called_agents = self.has_approvals
+                self._is_resumed = any(isinstance(event, TurnStart) and event.resumed for event in done.events)
+            self._publish([*done.before, *done.events])
+
+        return work, opened
 
     def _find_known_input(
         self, tx: Transaction, given: GivenInput, entries: Sequence[message_log.PendingMessage]
@@ -544,56 +569,84 @@ class TurnStore:
         `failed` is the error that ended it. Return True if queued input has opened the next turn. The lease is then
         kept.
         """
+
+        def work(tx: Transaction) -> ClosedTurn:
+            if tx.is_retry and (done := self._find_closed(tx)) is not None:
+                return done
+            return self._close(tx, self.turn, finish, why, failed=failed)
+
+        return self._note_closed(self.store.write(work, repeatable=True))
+
+    def _find_closed(self, tx: Transaction) -> ClosedTurn | None:
+        """Return the end of this turn if an earlier try has stored it."""
+        root = self.lease.root
+        done = records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
+        if done is None or done.state != "finished":
+            return None
+        last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
+        kept = last == self.lease.number and holder
+        return ClosedTurn(done, records.load_last_turn(tx, root, self.agent) if kept else None)
+
+    def _close(
+        self,
+        tx: Transaction,
+        turn: TurnRecord,
+        finish: str,
+        why: str,
+        *,
+        failed: ErrorOccurred | None = None,
+        before: Sequence[AnyEvent] = (),
+        is_answered: bool = False,
+    ) -> ClosedTurn:
+        """End this turn, whose record is now `turn`, within a transaction. The events `before` come first.
+
+        `is_answered` is True after a reply without calls: those of the steps before it have their results.
+        """
         root, error = self.lease.root, failed.error if failed else ""
+        turn_records.prefetch_closing(tx, self.lease)
+        *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
+        if request:
+            turn_controls.take_requests(tx, self.conversation, root, turn)
+        if self.has_approvals:
+            approvals.withdraw(tx, root, turn.number)
+        for uid in turn_records.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
+            leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
+        called = frozenset[str]()
+        if self.has_called_agents:
+            turn, called = turn_controls.end_called_agents(tx, root, turn, why)
+        has_open_calls = not is_answered or called or self._is_resumed or self._has_partial_reply
+        answers = self._answer_open_calls(tx, why, turn, called) if has_open_calls else []
+        events = [*before, *[result_event(message, 0) for message in answers]]
+        end = replace(turn, state="finished", finish=finish, error=error, ended=now_ms())
+        if self._is_resumed and (late := self._load_late_usage(tx, end)) is not None and late.usage is not None:
+            more = Bill(late.cost, late.cost_is_lower_bound) if late.cost is not None else None
+            end = _with_usage(end, late.usage, more)
+            records.save_trigger_states(tx, root, self.agent, {LATE_USAGE_STATE: {}})
+        records.save_turn(tx, root, end)
+        if failed:
+            events.append(failed)
+        told = self._append(tx, [*events, records.finish_event(end)], end)
+        is_stopped = finish in ("cancelled", "error") or bool(request)
+        waiting = [] if is_stopped else records.load_queue(tx, root, self.agent)
+        waiting = [each for each in waiting if each.kind != "waiting"]  # their callers open a turn themselves
+        if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
+            leases.release(tx, self.lease, failed=False, is_ended=True)
+            return ClosedTurn(end, None, told)
+        opened, taken = self._take_queued(tx, waiting[:1])
+        following = self._open_turn(tx, opened)
+        return ClosedTurn(end, following, [*told, *self._append(tx, [TurnStart(seq=opened), *taken], following)])
 
-        def work(tx: Transaction) -> tuple[TurnRecord, TurnRecord | None, list[AnyEvent]]:
-            if tx.is_retry:
-                done = records.load_turns_by_number(tx, root, [self.turn.number]).get(self.turn.number)
-                if done is not None and done.state == "finished":  # the previous attempt was committed
-                    last, holder, _ = leases.load_lease(tx, self.conversation, self.agent)
-                    kept = last == self.lease.number and holder
-                    return done, records.load_last_turn(tx, root, self.agent) if kept else None, []
-            turn_records.prefetch_closing(tx, self.lease)
-            *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
-            if request:
-                turn_controls.take_requests(tx, self.conversation, root, self.turn)
-            if self.has_approvals:
-                approvals.withdraw(tx, root, self.turn.number)
-            for uid in turn_records.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
-                leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
-            turn, called = self.turn, frozenset[str]()
-            if self.has_called_agents:
-                turn, called = turn_controls.end_called_agents(tx, root, turn, why)
-            events = [result_event(message, 0) for message in self._answer_open_calls(tx, why, turn, called)]
-            end = replace(turn, state="finished", finish=finish, error=error, ended=now_ms())
-            if self._is_resumed and (late := self._load_late_usage(tx, end)) is not None and late.usage is not None:
-                more = Bill(late.cost, late.cost_is_lower_bound) if late.cost is not None else None
-                end = _with_usage(end, late.usage, more)
-                records.save_trigger_states(tx, root, self.agent, {LATE_USAGE_STATE: {}})
-            records.save_turn(tx, root, end)
-            if failed:
-                events.append(failed)
-            told = self._append(tx, [*events, records.finish_event(end)], end)
-            is_stopped = finish in ("cancelled", "error") or bool(request)
-            waiting = [] if is_stopped else records.load_queue(tx, root, self.agent)
-            waiting = [each for each in waiting if each.kind != "waiting"]  # their callers open a turn themselves
-            if not waiting:  # in the same transaction, so that a reader of TurnFinish may start the next turn
-                leases.release(tx, self.lease, failed=False, is_ended=True)
-                return end, None, told
-            opened, taken = self._take_queued(tx, waiting[:1])
-            following = self._open_turn(tx, opened)
-            return end, following, [*told, *self._append(tx, [TurnStart(seq=opened), *taken], following)]
-
-        ended, following, told = self.store.write(work, repeatable=True)
-        if following is None:
+    def _note_closed(self, done: ClosedTurn) -> bool:
+        """Go on with the turn that follows, and publish the events. Return False if there is none."""
+        if done.following is None:
             leases_of(self.store).finish_release(self.lease)
-        self.previous_turn, self.step, self.running_calls = ended, None, set()
-        self.turn, self.end_request, self.has_approvals, self._is_resumed = following or ended, "", False, False
-        self.has_called_agents = False
-        self._publish(told)
-        if not told:  # stored by an earlier attempt
+        self.previous_turn, self.step, self.running_calls = done.ended, None, set()
+        self.turn, self.end_request = done.following or done.ended, ""
+        self.has_approvals = self.has_called_agents = self._is_resumed = self._has_partial_reply = False
+        self._publish(done.events)
+        if not done.events:  # stored by an earlier attempt
             defer(lambda: self._hub.refresh(self.conversation))
-        return following is not None
+        return done.following is not None
 
     def hand_over(self, store_continuation: Callable[[Transaction, TurnRecord], None]) -> bool:
         """Release the lease between two steps, so that another process can continue the turn, which is now `queued`.
@@ -827,14 +880,16 @@ class TurnStore:
         calls: int,
         starting: Sequence[ToolCall],
         stored_before: int,
-    ) -> tuple[Callable[[Transaction, list[Message]], None], Callable[[], None]]:
+        ends_with: str | None = None,
+    ) -> tuple[Callable[[Transaction, list[Message]], None], Callable[[], bool]]:
         """Return the write to run with the reply, and a callback for after the commit.
 
         The write stores the step, its usage, the remaining deltas and the tools that start. `stored_before` is the
-        number of messages of the reply that were stored earlier.
+        number of messages of the reply that were stored earlier. With the finish reason `ends_with` it ends the turn,
+        too, and the callback returns True if another one follows.
         """
         assert self.step is not None, "start_step must run before finish_step"
-        begun, tries = self.step, list[tuple[StepRecord, TurnRecord, list[AnyEvent]]]()
+        begun, tries = self.step, list[tuple[StepRecord, TurnRecord, list[AnyEvent]] | ClosedTurn]()
 
         def also(tx: Transaction, stored: list[Message]) -> None:
             root, spent = self.lease.root, total_usage(stored)
@@ -856,7 +911,6 @@ class TurnStore:
                 cost=dollars,
                 cost_is_lower_bound=is_lower_bound,
             )
-            records.save_turn(tx, root, turn)
             events = delta_events(rest, None if stream else stored[stored_before:])
             last = next((message.usage for message in reversed(stored) if message.usage is not None), None)
             if spent is not None and last is not None:
@@ -872,11 +926,19 @@ class TurnStore:
                 )
             events.append(StepFinish(finish=finish, uid=reply.uid, seq=reply.seq, usage=spent, milliseconds=took))
             events += [ToolStart(id=call.id, name=call.name) for call in starting]
-            tries.append((step, turn, self._append(tx, events, step=begun.index)))
+            if ends_with is None:
+                records.save_turn(tx, root, turn)
+                tries.append((step, turn, self._append(tx, events, step=begun.index)))
+            else:
+                tries.append(self._close(tx, turn, ends_with, ends_with, before=events, is_answered=True))
 
-        def ended() -> None:
-            self.step, self.turn, told = tries[-1]
+        def ended() -> bool:
+            done = tries[-1]
+            if isinstance(done, ClosedTurn):
+                return self._note_closed(done)
+            self.step, self.turn, told = done
             self._publish(told)
+            return False
 
         return also, ended
 
@@ -924,6 +986,7 @@ class TurnStore:
             finish = StepFinish(finish=last.status, uid=last.uid, seq=last.seq, usage=last.usage)
             return None, [*delta_events(rest, None if stream else stored), finish]
 
+        self._has_partial_reply = self._has_partial_reply or bool(entries or before)
         self._write(work)
 
     # ── tool results ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,7 +21,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from itertools import takewhile
 from time import monotonic
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
@@ -154,6 +154,7 @@ RESULT_TAKEN_OVER = (
     "stored. Whether the tool ran is not known; it was not run again."
 )
 
+T = TypeVar("T")
 HoldsLease: TypeAlias = Callable[[str, str, int], bool]
 """Returns True if this process runs the turn of a conversation, an agent and a lease number."""
 
@@ -205,6 +206,8 @@ def acquire(
     lease = Lease(
         conversation=conversation, agent=agent, number=number, ttl=ttl, pid=os.getpid(), root=here.conversation
     )
+    if tx.locked is not None:
+        tx.locked.turn_starts[conversation, agent, number] = here.branch, here.seq, ""
     return lease, recovered
 
 
@@ -297,23 +300,23 @@ def load_requests(tx: Transaction, conversation: str) -> list[tuple[str, int, st
 def release(tx: Transaction, lease: Lease, *, failed: bool, is_ended: bool = False) -> None:
     """End the turn and its open streams. Do nothing if the lease has already ended.
 
-    `is_ended` is True if the record of the turn has been closed in this transaction.
+    With `is_ended` the record of the turn and its streams have been closed in this transaction, under the lease.
     """
-    since = _load_turn_start(tx, lease)
-    if since is None:
-        return
-    messages = _answer_open_calls(tx, lease.conversation, lease.agent, since[:2], RESULT_TURN_FAILED) if failed else []
-    ending = Message(role="assistant", status="error", error=INCOMPLETE_MESSAGE)
-    for uid in turn_records.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
-        messages += close_stream(tx, lease.conversation, uid, ending)
-    if not is_ended:
+    since = None if is_ended else _load_turn_start(tx, lease)
+    if since is not None:
+        messages = (
+            _answer_open_calls(tx, lease.conversation, lease.agent, since[:2], RESULT_TURN_FAILED) if failed else []
+        )
+        ending = Message(role="assistant", status="error", error=INCOMPLETE_MESSAGE)
+        for uid in turn_records.list_open_of_turn(tx, lease.conversation, lease.agent, lease.number):
+            messages += close_stream(tx, lease.conversation, uid, ending)
         _mark_interrupted(tx, lease.root, lease.agent, len(messages), INCOMPLETE_MESSAGE)
-    tx.send(
-        "UPDATE main.lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?",
-        lease.conversation,
-        lease.agent,
-        lease.number,
-    )
+    elif not is_ended:
+        return
+    name = lease.conversation, lease.agent, lease.number
+    tx.send("UPDATE main.lease SET holder = '' WHERE conversation = ? AND agent = ? AND number = ?", *name)
+    if tx.locked is not None:
+        tx.locked.turn_starts.pop(name, None)
 
 
 def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int, str] | None:
@@ -321,7 +324,9 @@ def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int, str] | No
 
     Return None if the lease has ended.
     """
-    locked = tx.locked
+    locked, name = tx.locked, (lease.conversation, lease.agent, lease.number)
+    if locked is not None and name in locked.turn_starts:
+        return locked.turn_starts[name]
     if locked is not None and lease.conversation not in locked.conversations:
         tx.prefetch(FIND_TIP_AND_NUMBERS, lease.conversation)
     # Both rows are locked. After a wait for a takeover, the server therefore checks the newest row of the lease.
@@ -339,6 +344,8 @@ def _load_turn_start(tx: Transaction, lease: Lease) -> tuple[int, int, str] | No
     if locked is not None and lease.conversation not in locked.conversations:
         locked.conversations.add(lease.conversation)
         find_tip(tx, lease.conversation, True)
+    if locked is not None:
+        locked.turn_starts[name] = row[0], row[1], row[2]
     return row[0], row[1], row[2]
 
 
@@ -617,14 +624,33 @@ class LeaseManager:
 
     def try_acquire(self, conversation: str, agent: str, *, ttl: float, patient: bool = False) -> Lease:
         """Take the lease without waiting, or raise. A `patient` caller leaves it to a late process that is alive."""
-        lease, recovered = self._engine.write(
-            lambda tx: acquire(tx, conversation, agent, ttl, self._process_holds_lease, patient=patient)
-        )
+        return self.try_acquire_with(conversation, agent, lambda tx, lease: None, ttl=ttl, patient=patient)[0]
+
+    def try_acquire_with(
+        self, conversation: str, agent: str, work: Callable[[Transaction, Lease], T], *, ttl: float, patient: bool
+    ) -> tuple[Lease, T]:
+        """Take the lease, and run work under it in the same transaction. If the work raises, nothing is taken.
+
+        After a dead turn, its recovery is stored first: the work runs in the next transaction.
+        """
+
+        def take(tx: Transaction) -> tuple[Lease, Recovered | None, list[T]]:
+            lease, recovered = acquire(tx, conversation, agent, ttl, self._process_holds_lease, patient=patient)
+            return lease, recovered, [] if recovered is not None else [work(tx, lease)]
+
+        lease, recovered, done = self._engine.write(take)
         if recovered is not None:
             self.recovered = (*self.recovered, recovered)[-MAX_RECOVERED:]
         self._renewals[lease] = self._engine.scheduler.run_every_for(ttl / 3, lease, self._renew)
         _LEASE_HOLDERS[self._engine.address, conversation, agent, lease.number] = self
-        return lease
+        if not done:
+            try:
+                done.append(self._engine.write(lambda tx: work(tx, lease)))
+            except BaseException:
+                with suppress(ContextcError):  # the first error matters more than this one
+                    self.release(lease, failed=False)
+                raise
+        return lease, done[0]
 
     def load_busy_error(self, conversation: str, agent: str) -> ConversationBusy:
         """Return the error for a turn that cannot begin because another one runs or waits."""

@@ -80,12 +80,14 @@ class Dialect(NamedTuple):
 class LockedRows:
     """The conversations that a transaction has locked: nothing but the transaction itself can change them.
 
-    `last_numbers` has the numbers of their last records, by table and conversation number.
+    `last_numbers` has the numbers of their last records, by table and conversation number. `turn_starts` has the branch,
+    the seq and the end request of leases that are held, by conversation, agent and number.
     """
 
     def __init__(self) -> None:
         self.conversations: set[str] = set()
         self.last_numbers: dict[tuple[str, int], int] = {}
+        self.turn_starts: dict[tuple[str, str, int], tuple[int, int, str]] = {}
 
 
 class Transaction(Protocol):
@@ -224,6 +226,8 @@ def merge_changes(found: Iterable[Mapping[int, int]]) -> dict[int, int]:
 TaskItem = TypeVar("TaskItem")
 THREAD_NAME = "contextc-keeper"
 """The name of the thread. A store with a connection limit reserves one connection for it."""
+IDLE_SECONDS = 10.0
+"""Time after which the thread of a store without tasks ends. One lease after the other uses the same thread."""
 
 
 class _Task(NamedTuple):
@@ -241,8 +245,7 @@ class Scheduler:
         self._tasks: dict[int, _Task] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._wakes_at = 0.0
-        self._count = 0
+        self._wakes_at, self._count, self._lingers = 0.0, 0, True
 
     def run_every(self, seconds: float, task: Callable[[], None]) -> Callable[[], None]:
         """Call the task periodically. Return a function that stops it."""
@@ -262,7 +265,7 @@ class Scheduler:
         with self._changed:
             self._count += 1
             number = self._count
-            self._tasks[number] = task
+            self._tasks[number], self._lingers = task, True
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
                 self._thread.start()
@@ -279,6 +282,7 @@ class Scheduler:
         """Remove all tasks."""
         with self._changed:
             self._tasks.clear()
+            self._lingers = False
             self._changed.notify()
 
     def _run(self) -> None:
@@ -291,11 +295,12 @@ class Scheduler:
             del due, run, things  # while this thread waits, it keeps no store open
 
     def _wait_for_due(self) -> tuple[Callable[[list[Any]], None], list[Any]] | None:
-        """Wait until tasks are due. Return the one to run first, with its items, or None if no task is left."""
+        """Wait until tasks are due. Return the one to run first, with its items, or None after a time without tasks."""
+        is_idle = False
         with self._changed:
-            while self._tasks:
-                now = time.monotonic()
-                self._wakes_at = min([task.due for task in self._tasks.values()])
+            while self._tasks or (self._lingers and not is_idle):
+                now, is_idle = time.monotonic(), not self._tasks
+                self._wakes_at = min([task.due for task in self._tasks.values()], default=now + IDLE_SECONDS)
                 if self._wakes_at <= now:
                     return self._take_due(now)
                 self._changed.wait(self._wakes_at - now)
