@@ -33,8 +33,11 @@ def no_timers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def traffic_of_turn(store: cc.Store, conversation: str, steps: int) -> Traffic:
-    """Run a turn whose steps call one tool each, except for the last, and return its traffic."""
-    script = [*[says(call(number)) for number in range(1, steps)], says("done")]
+    """Run a turn whose steps call one tool each, except for the last, and return its traffic.
+
+    No two calls are equal: a trigger would end the turn.
+    """
+    script = [*[says(call(number, a=number, b=1)) for number in range(1, steps)], says("done")]
     executor = cc.AgentExecutor(
         store,
         SONNET,
@@ -64,8 +67,8 @@ def test_a_turn_takes_few_statements_and_round_trips(postgres_address: str) -> N
         long = traffic_of_turn(store, "new", 10)
     assert short[:3] == (59, 12, 30)
     assert again[:3] == (54, 12, 25)
-    assert (long.statements - again.statements) / 8 <= 8  # each further step, with its tool
-    assert (long.round_trips - again.round_trips) / 8 <= 4
+    assert (long.statements - again.statements) / 8 <= 21  # each further step, with its tool
+    assert (long.round_trips - again.round_trips) / 8 <= 10
 
 
 def test_a_turn_behind_a_pooler_takes_as_few_round_trips_for_its_writes(pooled_address: str) -> None:

@@ -80,8 +80,8 @@ class Dialect(NamedTuple):
 class LockedRows:
     """The conversations that a transaction has locked: nothing but the transaction itself can change them.
 
-    `last_numbers` has the numbers of their last records, by table and conversation number. `turn_starts` has the branch,
-    the seq and the end request of leases that are held, by conversation, agent and number.
+    `last_numbers` has the numbers of their last records, by table and conversation number. `turn_starts` has what was
+    read of leases that are held, by conversation, agent and number: branch, seq and the request to end the turn.
     """
 
     def __init__(self) -> None:
