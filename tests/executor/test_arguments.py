@@ -422,6 +422,7 @@ def test_an_option_is_declared_with_one_type() -> None:
         "cache",
         "betas",
         "headers",
+        "mcp_servers",
     ]  # used once, at the start
     assert [name for name in own if name in fields and str(declared[name]) != str(fields[name])] == [
         "directory",  # None is the default of these two

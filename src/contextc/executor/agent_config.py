@@ -179,6 +179,7 @@ class AgentOptions(TypedDict, total=False):
     betas: Sequence[str] | None
     headers: Mapping[str, str] | None
     mcp_servers: Iterable[MCPServer] | MCPServer | None
+    defer_tools_above: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +201,8 @@ class AgentConfig:
     clients: ClientCache
     servers: ServerConnections | None = None
     """The MCP servers whose tools the agent has beside `tools`; None if it has no servers."""
+    defer_tools_above: float | None = 0.05
+    """The share of the window that definitions of such tools may need. Above it, the model searches them."""
     context: ContextSource | None = None
     deps: Callable[[str], object] | None = None
     """Returns the dependencies of a turn whose caller passes none, by the conversation's name."""
@@ -246,6 +249,13 @@ class AgentConfig:
         check_callback("deps", self.deps, parameters=("conversation",), sync=True)
         if self.run is not None and (not isinstance(self.run, str) or not self.run):
             raise InvalidSetting("run must be a non-empty string", got=self.run, fix="Name the run, or omit it.")
+        share = self.defer_tools_above
+        if share is not None and (not is_number(share) or not 0 <= share <= 1):
+            raise InvalidSetting(
+                "defer_tools_above must be a share of the window from 0 to 1, or None",
+                got=share,
+                fix="Pass None to define all tools in every request.",
+            )
         check_seconds("lease_seconds", self.lease_seconds)
         check_seconds("session_gap", self.session_gap)
         if isinstance(self.summarize, str) and self.summarize != "model":
@@ -694,20 +704,11 @@ def handoff_tool_name(name: str) -> str:
 # ── tools of MCP servers ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def with_server_tools(config: AgentConfig, tools: Mapping[str, FunctionTool]) -> AgentConfig:
-    """Return the configuration of an agent with tools of MCP servers. A tool of the agent with the same name stays."""
-    new = {name: each for name, each in tools.items() if name not in config.tools}
-    if not new:
-        return config
+def with_server_tools(config: AgentConfig, tools: Mapping[str, FunctionTool], declared: Iterable[str]) -> AgentConfig:
+    """Return the configuration of an agent with tools of MCP servers. Requests define those that are `declared`."""
     before = config.compile_arguments
-    return replace(
-        config,
-        tools={**config.tools, **new},
-        compile_arguments={
-            **before,
-            "tools": (*(before.get("tools") or ()), *[each.tool for each in new.values()]),
-        },
-    )
+    definitions = (*(before.get("tools") or ()), *[tools[name].tool for name in declared])
+    return replace(config, tools={**config.tools, **tools}, compile_arguments={**before, "tools": definitions})
 
 
 # ── tools that the client runs ────────────────────────────────────────────────────────────────────────────────────────

@@ -46,6 +46,7 @@ from contextc.executor.agent_config import (
 from contextc.executor.event_hub import event_hub, watch
 from contextc.executor.fragment_rendering import render_between_turns, without_turn
 from contextc.executor.limits import Limits
+from contextc.executor.server_tools import RESERVED_NAMES
 from contextc.executor.summaries import BackgroundSummaries, ModelSummary, request_reply, run_compaction
 from contextc.executor.summaries import summarize as summarize_messages
 from contextc.executor.turn import PROVIDER_COMPACTION_STATE, Turn, run_turn
@@ -87,7 +88,8 @@ class AgentExecutor(agent_config.FixedOptions):
     a function of the conversation's name, which is called before each step. The default recipient is the author of the
     message that opens the turn. `run` names the run that the agent's messages belong to. `compiler` has the options of
     its compiler: `cc.CompilerOptions(keep_words=0.2)`; `cache` is one of them, and says how long the provider's prompt
-    cache should keep what it has read: "1h", for example. `mcp_servers` are MCP servers whose tools the agent has, too.
+    cache should keep what it has read: "1h", for example. `mcp_servers` are MCP servers whose tools the agent has, too;
+    if their definitions need more than the share `defer_tools_above` of the window, the model searches them instead.
     Of an executor, only `context` can be set later; other assignments raise an error.
     """
 
@@ -123,6 +125,7 @@ class AgentExecutor(agent_config.FixedOptions):
             dry_run=False,
         )
         functions, native = agent_config.split_tools(tools)
+        servers = check_servers(options.get("mcp_servers"))
         functions = tools_by_name(
             [*functions.values(), *[t for t in list_tools(listed) if t not in functions.values()]]
         )
@@ -132,8 +135,12 @@ class AgentExecutor(agent_config.FixedOptions):
                 fix="Rename yours: cc.tool(function, name=…). "
                 "compiler=cc.CompilerOptions(fetch=False) switches the other one off.",
             )
+        if servers and (taken := [each for each in RESERVED_NAMES if each in functions]):
+            raise InvalidSetting(
+                f"Two tools are named {taken[0]}: yours, and the one that finds and runs tools of MCP servers",
+                fix="Rename yours: cc.tool(function, name=…).",
+            )
         checked = check_triggers(default_triggers() if triggers is None else triggers)
-        servers = check_servers(options.get("mcp_servers"))
         prose = {} if functions or native or servers or provider.model.tools else provider.prose_settings
         self.config = AgentConfig(
             store=store,

@@ -204,7 +204,7 @@ class ToolRunner:
             expires=0 if suspend.seconds is None else asked + max(1, int(suspend.seconds * 1000)),
             default_allows=default is True,
             default_reason=default if isinstance(default, str) else "",
-            client=is_client_tool(self.config.tools.get(call.name)),
+            client=is_client_tool(self._find_tool(call)),
         )
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
@@ -216,7 +216,7 @@ class ToolRunner:
         ids: set[str] = set()
         together = False
         for index, call in enumerate(calls):
-            tool = self.config.tools.get(call.name)
+            tool = self._find_tool(call)
             parallel = tool is None or (tool.parallel and not tool.approval)
             if parallel and together and call.id not in ids:
                 groups[-1].append(index)
@@ -278,7 +278,7 @@ class ToolRunner:
 
     async def _run_or_refuse(self, call: ToolCall, answer: Approval | None, index: int) -> CallOutcome:
         """Run a call. `answer` is its stored approval, if that has an answer."""
-        tool = self.config.tools.get(call.name)
+        tool = self._find_tool(call)
         agent = self._agent_tool(call)
         if tool is None and call.name in HISTORY_TOOL_NAMES and self.config.compiler.options.fetch:
             text = await run_blocking(lambda: self._read_history(call))
@@ -327,8 +327,12 @@ class ToolRunner:
             deps=self.config.turn_deps,
         )
 
+    def _find_tool(self, call: ToolCall) -> FunctionTool | None:
+        found = self.config.tools.get(call.name)
+        return None if found is None else found.for_call(call)
+
     def _needs_approval(self, call: ToolCall) -> bool:
-        tool = self.config.tools.get(call.name)
+        tool = self._find_tool(call)
         return tool is not None and tool.approval and not call.malformed
 
     def admit(self, call: ToolCall) -> str:
@@ -372,7 +376,7 @@ class ToolRunner:
             await run_blocking(
                 self.turn_store.append_events, ToolStart(id=call.id, name=call.name)
             )  # raises if the lease is lost
-        tool = self.config.tools.get(call.name)
+        tool = self._find_tool(call)
         is_parallel = tool is None or (tool.parallel and not tool.approval)
         async with self._parallel_slots if is_parallel else self._exclusive_lock:
             done = await self._run_or_refuse(call, None, 0)

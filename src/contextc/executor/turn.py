@@ -6,7 +6,7 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterable, Sequence
 from contextlib import aclosing, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, partial
@@ -31,7 +31,6 @@ from contextc.executor.agent_config import (
     Suspend,
     handoff_tool_name,
     with_client_tools,
-    with_server_tools,
 )
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.executor.fragment_rendering import TurnFragments
@@ -43,6 +42,7 @@ from contextc.executor.model_call import (
     apply_prepare_callback,
     retry_delay,
 )
+from contextc.executor.server_tools import ServerTools
 from contextc.executor.summaries import ModelSummary, run_compaction, summarize
 from contextc.executor.tool_runner import ToolRunner
 from contextc.executor.turn_store import (
@@ -71,7 +71,6 @@ from contextc.store.store import leases_of
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.store.turn_records import TurnRecord, drop_incomplete_call, load_last_turn, may_have_run
-from contextc.tools import FunctionTool
 from contextc.tools.todos import Todo
 from contextc.triggers import (
     Evaluation,
@@ -700,7 +699,7 @@ class TurnRunner:
         """Go on with this configuration: that of the agent, or of its next model."""
         config = self._agent_config = config.without_refused_betas()
         self.config = with_client_tools(config, self.turn_store.client_tools)
-        self._server_tools: Mapping[str, FunctionTool] = {}
+        self._server_tools = ServerTools()
         self.preparer = StepPreparer(self.config, self.turn_store, self.turn_state)
 
     async def run(self, *, cancelled: bool = False) -> None:
@@ -854,11 +853,12 @@ class TurnRunner:
 
     async def _load_server_tools(self) -> None:
         """Take over the tools of MCP servers as they are now."""
-        servers = self._agent_config.servers
-        if servers is not None and (found := await servers.load_tools()) != self._server_tools:
-            self._server_tools = found
-            config = with_server_tools(self._agent_config, found)
-            self.config = self.preparer.config = with_client_tools(config, self.turn_store.client_tools)
+        config, record = self._agent_config, self.turn_store
+        agent = config.channel_agent(record.agent)
+        channel = config.compiler.channel(record.conversation, name=agent, directory=config.directory or None)
+        found = await self._server_tools.configure(config, channel, self.turn_state.last_messages)
+        if found is not None:
+            self.config = self.preparer.config = with_client_tools(found, record.client_tools)
 
     # ── steps ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 

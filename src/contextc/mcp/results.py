@@ -7,6 +7,7 @@ request would be refused.
 import base64
 import binascii
 import json
+import re
 import unicodedata
 from typing import TYPE_CHECKING, cast
 
@@ -17,6 +18,7 @@ from contextc.tools.definitions import Tool
 if TYPE_CHECKING:
     import mcp_types as types
 
+NAME = re.compile(r"\S{1,128}")
 MAX_DESCRIPTION_CHARACTERS = 4_000
 MAX_SCHEMA_BYTES = 100_000
 MAX_SCHEMA_DEPTH = 50
@@ -33,6 +35,8 @@ EMPTY_SCHEMA: JSONObject = {"type": "object", "properties": {}}
 
 def read_definition(name: str, found: "types.Tool") -> Tool | str:
     """Return a server's tool under the name that models get, or the reason why it cannot be offered."""
+    if not NAME.fullmatch(found.name):
+        return "its name has spaces, or more than 128 characters"
     schema: JSONObject = {**EMPTY_SCHEMA, **found.input_schema}
     if problem := find_schema_problem(schema):
         return problem

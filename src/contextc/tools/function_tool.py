@@ -37,6 +37,9 @@ class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
     approval: bool = False
     parallel: bool = True
     method: bool = False
+    find_target: Callable[[ToolCall], "FunctionTool | None"] | None = None
+    """For a tool that runs others: returns this tool with the approval, the limit and the order of the one that a call
+    names."""
 
     def __repr__(self) -> str:
         options = [f", {name}={value!r}" for name in ("timeout", "approval") if (value := getattr(self, name))]
@@ -46,6 +49,10 @@ class FunctionTool(Struct, frozen=True, kw_only=True, eq=False):
     def name(self) -> str:
         """The name that the model calls the tool by."""
         return self.tool.name
+
+    def for_call(self, call: ToolCall) -> "FunctionTool":
+        """Return the tool with what holds for this call: another tool's approval and limit, if it runs that one."""
+        return self if self.find_target is None else self.find_target(call) or self
 
     async def run(
         self, call: ToolCall, context: ToolContext | None = None, *, timeout: float | None = None
