@@ -1,5 +1,7 @@
 """What counts as a fact: words that natural language does not have, in any language, and never a credential."""
 
+from random import Random
+
 import pytest
 
 import contextc as cc
@@ -136,6 +138,16 @@ def test_mentions_in_a_text_are_found_again_if_it_has_changed() -> None:
     long = "word " * 100
     for name in ("ORD-5512", "ORD-5512", "ORD-5513"):
         assert shown(cc.tool_result("1", "read", f"{long} {name}")) == [name]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_words_have_the_same_facts_beside_a_sign_beyond_ascii(seed: int) -> None:
+    """Guarantee 24.2: words are found in another way in texts that have only ASCII."""
+    dice = Random(seed)
+    pieces = ("It is", "Ada Marlow", "ORD-5512", "port 8443", "E12: lost it", "a/b.py,", "key=abcd1234", "3 May 2026")
+    signs = (" ", "\n", "\t", "\0", "; ", "'", '"', " (", ")", ": ", " = ", "\r\n", "", "\x1f", "|", "!")
+    text = "".join([each for _ in range(30) for each in (dice.choice(pieces), dice.choice(signs))])
+    assert shown(cc.user(text), most=99) == shown(cc.user(f"{text}\n…"), most=99) != []
 
 
 def test_each_fact_has_the_number_of_the_last_text_with_it() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -326,3 +327,13 @@ def test_any_text_has_terms_that_can_be_stored(store: cc.Store, text: str) -> No
     said = text.replace("\x00", "").encode(errors="ignore").decode()
     store.extend("c", [cc.user(said or "-"), cc.user("walrus")])
     assert ids(store, f"walrus {said}")[-1:] != []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_same_words_have_the_same_terms_beside_a_sign_beyond_ascii(seed: int) -> None:
+    """Guarantee 24.3: words are found in another way in texts that have only ASCII."""
+    dice = Random(seed)
+    pieces = ("Ada", "ORD-5512", "1,024", "a/b.py", "max_size", "--flag", "x.y", "--", "C:\\temp\\new", "a....b", "v2")
+    signs = (" ", "\n", ",", ";", "\0", "")
+    text = "".join([each for _ in range(30) for each in (dice.choice(pieces), dice.choice(signs))])
+    assert list_terms(text) == list_terms(f"{text} …") != set()

@@ -16,10 +16,10 @@ long listing does not displace all others. What people wrote, what the model too
 import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, compress, repeat
 from math import log2
 from operator import attrgetter
 from threading import Lock
@@ -32,6 +32,8 @@ from contextc._json import JSON, JSONObject
 from contextc.messages import Message, ToolCall, ToolResult
 
 _WORD = re.compile(r"[\w./\\:@#%$€£¥+~=&?,-]+|\n")
+_BETWEEN_WORDS = bytes([each if each == ord("\n") or _WORD.match(chr(each)) else ord(" ") for each in range(128)] * 2)
+"""A blank for each sign of ASCII that is in no word."""
 _NUMBER = re.compile(r"[$€£¥+-]?\d+(?:[.,:]\d+)*[%€$£¥]?")
 _DATE = (
     r"\d?+(?:\.|er|st|nd|rd|th)?+(?: [^\W\d_]{2}(?= ))?+ [^\W\d_]{3,12}+(?: [^\W\d_]{2}(?= ))?+,?+ \d{4}(?!\w)"
@@ -67,14 +69,16 @@ _SENTENCE_END = re.compile(r"[.!?;](?:\s|$)|[\n\u3002\uff01\uff1f]")
 _ERROR_PLACES = {name: re.compile(f"{name}(?:[:\uff1a]|.\\d)") for name in (*_ERROR_WORDS, *_UNSPACED_ERRORS)}
 """The names of errors that a colon follows, or a number."""
 _AFTER_SIGN, _AFTER_SPACE = r"[^\w:=]{0,4}[:=][^\w:=]{0,6}([^\s\"']{1,200})", r"\s[^\w:=]{0,6}([^\s\"']{1,200})"
+_LOGINS = ("bearer", "basic")
 _SECRETS = {
     name: re.compile(f"{name}(?={after})")
     for names, after in (
         (("key", "token", "password", "passwd", "passphrase", "secret"), _AFTER_SIGN),
-        (("bearer", "basic"), _AFTER_SPACE),
+        (_LOGINS, _AFTER_SPACE),
     )
     for name in names
 }
+"""What follows the name of a secret. There is a colon or an equals sign between them, except after logins."""
 _MAY_BE_SECRET = re.compile(r"[\d=@-]")
 _AROUND = ".,:?&=+~-\\"
 _UNIT_SIGNS = frozenset("%‰€$£¥°")
@@ -130,15 +134,21 @@ def find_facts(text: str) -> list[str]:
     return without_credentials(list_facts([text]))
 
 
-def list_facts(texts: Iterable[str]) -> dict[str, int]:
-    """Return the facts in texts, each with the number of the last text that has it. Those that look like a credential
-    are among them, but for those which have a name such as `password` there.
-    """
-    given = list(texts)
+def list_tokens(texts: Iterable[str]) -> dict[str, int]:
+    """Return what blanks and languages without spaces separate, each with the number of the last text that has it."""
     tokens: dict[str, int] = {}
-    for number, text in enumerate(given):
+    for number, text in enumerate(texts):
         if text:
             tokens.update(zip((text if text.isascii() else _NO_SPACES.sub(" ", text)).split(), repeat(number)))
+    return tokens
+
+
+def list_facts(texts: Iterable[str], tokens: Mapping[str, int] | None = None) -> dict[str, int]:
+    """Return the facts in texts, each with the number of the last text that has it. Those that look like a credential
+    are among them, but for those which have a name such as `password` there. `tokens` are those of the texts.
+    """
+    given = list(texts)
+    tokens = list_tokens(given) if tokens is None else tokens
     whole, ends = "\n".join(given), [*accumulate([len(text) + 1 for text in given])]
     facts = {figure: bisect(ends, at) for at, figure, _ in _iter_spaced_figures(whole)}
     for token, number in tokens.items():
@@ -167,8 +177,14 @@ def list_facts(texts: Iterable[str]) -> dict[str, int]:
 
 def list_texts(message: Message) -> list[str]:
     """Return the texts of a message in which facts are found: its own, its results, and its calls' arguments."""
-    arguments = [text for call in message.tool_calls for text in iter_texts(call.arguments)]
-    return [message.text, *(result.text for result in message.tool_results), *arguments]
+    results: list[str] = []
+    arguments: list[str] = []
+    for part in message.parts:
+        if type(part) is ToolResult:
+            results.append(part.text)
+        elif type(part) is ToolCall:
+            arguments += iter_texts(part.arguments)
+    return [message.text, *results, *arguments]
 
 
 def iter_texts(value: JSON) -> Iterator[str]:
@@ -196,15 +212,18 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
     facts: dict[str, Fact] = {}
     roles: dict[str, str] = {}
     for index, (place, role, mentions) in enumerate(found):
+        if not mentions:
+            continue
         age = 1 - index / len(found)
         costs = [usual[shape] + cost for _, _, shape, cost in mentions]
-        chosen, alike = list[str](), Counter[str]()
+        chosen: list[str] = []
+        alike: dict[str, int] = {}
         for at in sorted(range(len(mentions)), key=costs.__getitem__):
             text, shown, shape, _ = mentions[at]
             if any([text in other for other in chosen]):
                 continue
             chosen.append(shown)
-            alike[shape] += 1
+            alike[shape] = alike.get(shape, 0) + 1
             cost = costs[at] + log2(len(chosen)) + log2(alike[shape]) + age - (GAIN_OF_PEOPLE if role == "user" else 0)
             known = facts.get(text)
             if known is not None:
@@ -223,14 +242,16 @@ def find_mentions(message: Message) -> list[Mention]:
         for text in iter_texts(call.arguments):
             name = text.strip()
             (names if len(name) <= MAX_LENGTH and "\n" not in name else texts).append(name)
-    found = {
-        name: Mention(name, name, _shape(name), _cost_of_length(name))
-        for name in without_credentials([name for name in names if name])
-    }
+    found = {name: _mention_of_name(name) for name in without_credentials([name for name in names if name])}
     for text in texts:
-        for each in _mentions_of_texts.get(text):
+        for each in _mentions_of_texts.get(text) if text else ():
             found.setdefault(each.text, each)
     return list(found.values())
+
+
+@lru_cache(maxsize=CACHED_WORDS)
+def _mention_of_name(name: str) -> Mention:
+    return Mention(name, name, _shape(name), _cost_of_length(name))
 
 
 def _shape(text: str) -> str:
@@ -295,14 +316,18 @@ _mentions_of_texts = _MentionCache()
 
 
 def _find_mentions(text: str) -> tuple[Mention, ...]:
-    words, small = _WORD.findall(text), _lower(text)
-    names = [name for name in _SECRETS if name in small]
+    words, small = _list_words(text), _lower(text)
+    names = [name for name in (_SECRETS if ":" in text or "=" in text else _LOGINS) if name in small]
     secrets = {word for _, word in _iter_secrets(text, small, names)} if names else frozenset[str]()
-    first = dict(zip(reversed(words), range(len(words) - 1, -1, -1), strict=True))
-    found = [
-        Mention(error, error, _shape(error.partition(": ")[0]), COST_OF_ERROR + _cost_of_length(error))
-        for error, _ in _iter_error_texts(text, secrets)
-    ]
+    first = {words[at]: at for at in reversed([*compress(range(len(words)), map(_notable_words.__getitem__, words))])}
+    found: list[Mention] = []
+    if ": " in text or not text.isascii():
+        found += [
+            Mention(error, error, _shape(error.partition(": ")[0]), COST_OF_ERROR + _cost_of_length(error))
+            for error, _ in _iter_error_texts(text, secrets)
+        ]
+    if not first:
+        return tuple(_choose_mentions(found, text))
     found += [
         Mention(name, name, "Name Name", COST_OF_NAME)
         for word, at in first.items()
@@ -313,6 +338,13 @@ def _find_mentions(text: str) -> tuple[Mention, ...]:
     places = sorted([(at, facts) for word, at in first.items() if (facts := _split(word)) and word not in secrets])
     found += [_mention(each, words, at, secrets) for at, facts in places for each in facts]
     return tuple(_choose_mentions(found, text))
+
+
+def _list_words(text: str) -> list[str]:
+    """Return the words of a text in order, and a sign that is in none of them for each line break."""
+    if not text.isascii():
+        return _WORD.findall(text)
+    return text.encode().translate(_BETWEEN_WORDS).replace(b"\n", b" \0 ").decode().split()
 
 
 def _split_token(token: str) -> tuple[str, ...]:
@@ -337,11 +369,13 @@ def _iter_spaced_figures(text: str) -> Iterator[tuple[int, str, bool]]:
 
 def _choose_mentions(mentions: list[Mention], text: str) -> list[Mention]:
     """Return the best mentions. What goes on in groups of digits, such as a number of an account, is shown whole."""
-    alike = Counter[str]()
+    if not mentions:
+        return mentions
+    alike: dict[str, int] = {}
     chosen: list[Mention] = []
     for each in sorted(mentions, key=_cost_of):
-        alike[each.shape] += 1
-        if alike[each.shape] <= MAX_ALIKE:
+        alike[each.shape] = number = alike.get(each.shape, 0) + 1
+        if number <= MAX_ALIKE:
             end = text.find(each.shown) + len(each.shown)
             more = _MORE_DIGITS.match(text, end) if end and text[end + 1 : end + 2].isdecimal() else None
             chosen.append(each._replace(shown=each.shown + more[0].rstrip(_AROUND)) if more else each)
@@ -439,6 +473,19 @@ def _split(word: str) -> tuple[_Word, ...]:
             if _is_fact(fact := part.strip(_AROUND))
         ]
     )
+
+
+class _NotableWords(dict[str, bool]):
+    """Has True for each word that may have facts, or begins with a capital, as a name does. A lookup takes no call."""
+
+    def __missing__(self, word: str) -> bool:
+        if len(self) >= CACHED_WORDS:
+            self.clear()
+        self[word] = is_notable = word[0].isupper() or bool(_split(word)) or len(word) > MAX_LENGTH
+        return is_notable
+
+
+_notable_words = _NotableWords()
 
 
 def _is_fact(word: str) -> bool:

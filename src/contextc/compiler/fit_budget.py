@@ -171,9 +171,9 @@ def _still_pending(draft: Draft, kept: Sequence[Item]) -> dict[str, str]:
     answered = {result.call_id for entry in draft.tail for result in entry.message.tool_results}
     opened = [(each.row.items, each.row.open) for each in draft.rows if each.row.open]
     opened += [
-        ((entry.item,), {call.id: call.name for call in entry.message.tool_calls if call.id not in answered})
+        ((entry.item,), {call.id: call.name for call in calls if call.id not in answered})
         for entry in draft.tail
-        if entry.message.tool_calls
+        if (calls := entry.message.tool_calls)
     ]
     cut = [
         calls
@@ -501,10 +501,9 @@ class _Trimmer:
             self.target = mark
         self._shorten()
         if self.options.decay:
-            self._reduce_calls(end, "short")
-            self._reduce_calls(end, "none")
+            self._reduce_calls(end)
             if last:
-                self._reduce_calls(end, "none", all_steps=True)
+                self._reduce_calls(end, all_steps=True)
             if any(slot.gone and slot.item.role == "assistant" for slot in self.slots[self.turns[-1] :]):
                 self._say_that_steps_left()
             self.slots = [slot for slot in self.slots if not slot.gone]
@@ -532,46 +531,81 @@ class _Trimmer:
                 slot.item = replace(item, decayed=True, limit=0, tokens=tokens)
                 self.total -= item.tokens - tokens
 
-    def _reduce_calls(self, end: int, form: CallForm, *, all_steps: bool = False) -> None:
-        """Send the calls and stubs of old steps in a shorter form, or not at all, if every call has its result.
+    def _list_steps_with_results(self, end: int, *, all_steps: bool) -> list[list[_TrimSlot]]:
+        """Return the steps before a slot whose calls may be sent in a shorter form: each call has its result, and a
+        result was replaced by a stub, or the steps may be `all_steps`.
+        """
+        found: list[list[_TrimSlot]] = []
+        starts = [*[index for index, slot in enumerate(self.slots) if slot.item.role != "tool"], len(self.slots)]
+        for start, stop in pairwise(starts):
+            if stop > end:
+                break
+            if stop - start == 1:
+                continue
+            step = self.slots[start:stop]
+            if not all_steps and not any([slot.item.decayed or slot.item.calls for slot in step[1:]]):
+                continue
+            said = self.messages.get(step[0].item.place)
+            calls = said.tool_calls if said is not None else ()
+            if calls and len(calls) == sum([slot.item.results for slot in step[1:]]) and all(map(_may_reduce, step)):
+                found.append(step)
+        return found
+
+    def _reduce_calls(self, end: int, *, all_steps: bool = False) -> None:
+        """Send the calls and stubs of old steps in a shorter form; if that is not enough, not at all.
 
         Where the model wrote what it does, its text is the record of steps without text. Otherwise these are cut away,
         and a summary should cover them.
         """
         if self.total <= self.target:
             return
-        replies = [self.messages.get(slot.item.place) for slot in self.slots[:end] if slot.item.role == "assistant"]
-        narrated = 4 * sum([reply is not None and bool(reply.text.strip()) for reply in replies]) >= len(replies)
-        starts = [*(index for index, slot in enumerate(self.slots) if slot.item.role != "tool"), len(self.slots)]
-        for start, stop in pairwise(starts):
-            if self.total <= self.target or start >= end:
+        steps = self._list_steps_with_results(end, all_steps=all_steps)
+        slots = [slot for step in steps for slot in step]
+        tokens = sum([slot.item.tokens for slot in slots])
+        without: dict[int, Item | None] = {}
+        if not all_steps and self.total - tokens // 2 > self.target:  # the shorter form will hardly be enough
+            without = {id(slot): self._with_calls(slot, "none") for slot in slots}
+        least = self.total - tokens + sum([item.tokens for item in without.values() if item is not None])
+        if not all_steps and least <= self.target:
+            for step in steps:
+                if self.total <= self.target:
+                    return
+                for slot in step:
+                    if (item := self._with_calls(slot, "short")) is not None:
+                        self._set_item(slot, item)
+        narrated: bool | None = None
+        for step in steps:
+            if self.total <= self.target:
                 return
-            step = self.slots[start:stop]
-            said = self.messages.get(step[0].item.place)
-            calls = said.tool_calls if said is not None else ()
-            if said is None or not calls or not all([_may_reduce(slot) for slot in step]):
-                continue
-            if stop > end or len(calls) != sum([slot.item.results for slot in step[1:]]):
-                continue
-            if not all_steps and not any(slot.item.decayed or slot.item.calls for slot in step[1:]):
-                continue
-            recorded = bool(said.text.strip()) or (narrated and not all_steps)
-            why = LeftOutReason.CALL_LEFT_OUT if recorded else LeftOutReason.STEP_CUT
+            recorded = bool(self.messages[step[0].item.place].text.strip())
+            if not (recorded or all_steps):
+                recorded = narrated = self._is_narrated(end) if narrated is None else narrated
             for slot in step:
-                before = slot.item.tokens
-                if form == "none" and slot.item.role == "tool":
-                    self._drop(slot, why)
-                    continue
-                bare = slot.item.bare or (form == "none" and slot.item.signed)
-                item = replace(slot.item, calls=form, decayed=False, limit=0, bare=bare)
-                message = self.messages.get(item.place)
-                shown = render_item(item, message, fetchable=self.draft.fetchable)
-                if form == "none" and not shown.text.strip():
-                    self._drop(slot, why)
-                    continue
-                item = replace(item, tokens=min(before, self.draft.counter.count_message(shown)))
-                slot.item = item
-                self.total -= before - item.tokens
+                item = without[id(slot)] if without else self._with_calls(slot, "none")
+                if item is None:
+                    self._drop(slot, LeftOutReason.CALL_LEFT_OUT if recorded else LeftOutReason.STEP_CUT)
+                else:
+                    self._set_item(slot, item)
+
+    def _set_item(self, slot: _TrimSlot, item: Item) -> None:
+        self.total -= slot.item.tokens - item.tokens
+        slot.item = item
+
+    def _with_calls(self, slot: _TrimSlot, form: CallForm) -> Item | None:
+        """Return an item with its calls or stubs in a shorter form; None if nothing is left of it."""
+        item = slot.item
+        if form == "none" and item.role == "tool":
+            return None
+        item = replace(item, calls=form, decayed=False, limit=0, bare=item.bare or (form == "none" and item.signed))
+        shown = render_item(item, self.messages.get(item.place), fetchable=self.draft.fetchable)
+        if form == "none" and not shown.text.strip():
+            return None
+        return replace(item, tokens=min(item.tokens, self.draft.counter.count_message(shown)))
+
+    def _is_narrated(self, end: int) -> bool:
+        """Return True if at least every fourth reply before a slot has text."""
+        replies = [self.messages.get(slot.item.place) for slot in self.slots[:end] if slot.item.role == "assistant"]
+        return 4 * sum([reply is not None and bool(reply.text.strip()) for reply in replies]) >= len(replies)
 
     def _is_over(self) -> bool:
         """Return True if more than a summary is needed.

@@ -17,10 +17,10 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
-from math import log2
+from math import fsum, log2
 
 from contextc.compiler.draft import Draft
-from contextc.compiler.facts_in_texts import Fact, find_facts, list_facts, rank_facts
+from contextc.compiler.facts_in_texts import Fact, find_facts, list_facts, list_tokens, rank_facts
 from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, result_id
 from contextc.formats.message_preparation import describe_media
 from contextc.messages import Media, Message, Tag, Text, escape_markers, escaped_line, with_tags
@@ -123,7 +123,7 @@ class KeptHistory:
         """
         terms = [list_terms(self.messages[where].text) for where in places]
         worth = {term: log2(len(places) / count) for term, count in Counter(chain.from_iterable(terms)).items()}
-        told = [sum([worth[term] for term in each]) for each in terms]
+        told = [fsum(map(worth.__getitem__, each)) for each in terms]
         return sorted(range(len(places)), key=lambda index: (round(told[index] / (sizes[index] + 1), 1), index))
 
     def _said_line(self, place: int, *, shortened: bool = False) -> str:
@@ -131,7 +131,7 @@ class KeptHistory:
         text = message.text.strip()
         if shortened and len(text) > 2 * SENTENCE_LENGTH:
             text = _shorten(text, SENTENCE_LENGTH)
-        media = "".join([f" {describe_media(part)}" for part in message.parts if isinstance(part, Media)])
+        media = "".join([f" {describe_media(part)}" for part in message.parts if type(part) is Media])
         who = f" ({message.author})" if message.author and len(self.draft.standing.humans) > 1 else ""
         return escape_markers(f"{result_id(place & SEQ_MASK, 1)}{who}: {text}{media}")
 
@@ -152,13 +152,13 @@ class KeptHistory:
             if self.is_said(where) and where not in kept
             for text in [_shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)]
         )
-        known, whole = list_facts(shown), "\n".join(shown)
-        words = _list_words(whole)
+        tokens, whole = list_tokens(shown), "\n".join(shown)
+        known, words = list_facts(shown, tokens), _list_words(tokens if whole.isascii() else {*whole.split()})
         misses = 0
         for fact in chain(facts, people):
             if fact.text in known or (
                 (" " in fact.text or fact.text.isalpha())
-                and (not fact.text.isascii() or _list_words(fact.text) <= words)
+                and (not fact.text.isascii() or _list_words(fact.text.split()) <= words)
                 and fact.text in whole
             ):
                 continue
@@ -199,8 +199,8 @@ def _seq(place: int) -> int:
     return place & SEQ_MASK
 
 
-def _list_words(text: str) -> set[str]:
-    return {word.strip(_AROUND_WORDS) for word in {*text.split()}}
+def _list_words(tokens: Iterable[str]) -> set[str]:
+    return {token.strip(_AROUND_WORDS) for token in tokens}
 
 
 def _shorten(text: str, most: int) -> str:

@@ -1585,14 +1585,14 @@ class ContextLoader:
         rewind: Reference | None,
         has_instructions: bool,
     ) -> LoadedContext:
-        room, read, counter = self.provider.model.window, 0, self.counter
+        room, read, counter, agent = self.provider.model.window, 0, self.counter, channel.author
         counted: dict[int, int] = {}
 
         def seen_tokens(where: int, message: Message) -> int:
             """Return the tokens that a message may take, as far as known before all messages are read."""
-            if message.redacted or message.status != "sent" or message.audience not in (None, channel.author):
+            if message.redacted or message.status != "sent" or message.audience not in (None, agent):
                 return 0
-            if message.author in (None, channel.author) or message.role == "user":
+            if message.author in (None, agent) or message.role == "user":
                 tokens = counted[where] = counter.count_message(message)
                 return tokens
             return counter.count_text(message.text) if message.role == "assistant" else 0

@@ -594,17 +594,18 @@ BEYOND_ASCII = bytes(range(0x80, 0x100))
 def estimate_tokens(text: str) -> float:
     """Return the estimated tokens of a text in a vocabulary like o200k_base."""
     data = text.encode("utf-8", "surrogatepass")
-    kinds, words = data.translate(KINDS), data.translate(WORDS)
-    rest = data.translate(None, LETTERS)
+    words, rest = data.translate(WORDS), data.translate(None, LETTERS)
     plain = rest.translate(None, DIGITS)
     lines = plain.count(b"\n")
     shown = plain.translate(None, UNSEEN)
+    has_capitals, has_signs = not data.islower(), len(shown) > 1
+    kinds = data.translate(KINDS) if has_capitals or has_signs else b""
     tokens = (
         WORD * (words.count(b" a") + words.startswith(b"a"))
         + LETTER * (len(data) - len(rest))
-        + CAPITAL_INSIDE * kinds.count(b"aA")
+        + CAPITAL_INSIDE * (has_capitals and kinds.count(b"aA"))
         + DIGIT * (len(rest) - len(plain))
-        + PUNCTUATION_AGAIN * kinds.count(b"..")
+        + PUNCTUATION_AGAIN * (has_signs and kinds.count(b".."))
         + LINE * lines
         + BLANKS * (len(plain) - len(shown) - lines)
     )
@@ -694,8 +695,12 @@ class TokenCounter:
     def count_message(self, message: Message, *, blobs: Mapping[str, bytes] = {}) -> int:
         """Return the tokens of a message as sent, 0 if nothing of it is. `blobs` may have the bytes of its media."""
         parts = message.parts
-        if len(parts) == 1 and type(part := parts[0]) is Text and part.extra is None:
-            return self.count_text(part.text) + self._frame(message, True)
+        if len(parts) == 1:
+            part = parts[0]
+            if type(part) is Text and part.extra is None:
+                return self.count_text(part.text) + self._frame(message, True)
+            if type(part) is ToolResult:
+                return self._result(part, blobs) + self._frame(message, True)
         counts = [count for part in parts if (count := self._part(part, blobs)) is not None]
         if not counts:
             return 0

@@ -13,7 +13,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from math import log as logarithm
 from typing import Literal, NamedTuple, TypeAlias, cast
 
@@ -73,6 +73,8 @@ _WORD = (
 """A character of a word. Beyond ASCII: all but punctuation, symbols, emoji, surrogates and private ones."""
 _JOINT = r"[-./\\:@#+=~&?%$]"
 _TOKEN = re.compile(rf"{_WORD}++(?:(?:{_JOINT}{{1,3}}|(?<=[0-9]),(?=[0-9])){_WORD}++)*+")
+_APART = bytes([each if chr(each).isalnum() or chr(each) in "_-./\\:@#+=~&?%$," else 32 for each in range(128)] * 2)
+"""A blank for each sign of ASCII that is in no token."""
 _ESCAPE = re.compile(r"\\[nrt]")
 """An escaped line break or tab, as JSON in a text has it."""
 _PARTS = re.compile(r"[/\\:=?&#@+~%$,]+")
@@ -116,10 +118,16 @@ class TextToken(NamedTuple):
 
 def list_terms(text: str) -> set[str]:
     """Return the terms of a text."""
-    tokens = {*_TOKEN.findall(text)}
+    if text.isascii():
+        tokens = {*text.encode().translate(_APART).decode().split()}
+        joined = [token for token in tokens if not token.isalnum()]
+        tokens.difference_update(joined)
+        tokens.update(*map(_TOKEN.findall, joined))
+    else:
+        tokens = {*_TOKEN.findall(text)}
     if "\\" in text:
         tokens.update(_TOKEN.findall(_ESCAPE.sub("  ", text)))
-    return {term for token in tokens for term in _terms_of(token)}
+    return {*chain.from_iterable(map(_terms_of, tokens))}
 
 
 def iter_tokens(text: str) -> Iterator[TextToken]:
