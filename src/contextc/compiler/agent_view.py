@@ -12,7 +12,8 @@ form, even if a second person has joined since.
     tester        calls deploy             (hidden: another agent's tools)
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 from msgspec.structs import replace
@@ -45,7 +46,8 @@ from contextc.messages import (
     read_text_file,
 )
 from contextc.models.model_info import find_entry
-from contextc.store.ledger_schema import Item, LeftOutReason
+from contextc.models.tokens import TokenCounter
+from contextc.store.ledger_schema import ChannelState, Item, LeftOutReason
 from contextc.store.message_log import SEQ_MASK
 
 UNNAMED_AUTHOR = ""
@@ -53,43 +55,58 @@ PLACEHOLDER_TOKENS = 40  # estimated tokens of a placeholder result
 
 
 def select_agent_view(draft: Draft) -> Draft:
-    return _view_of_results(draft) or _view_of_log(draft)
+    found = None
+    if not draft.revealed:
+        counts = partial(_known_tokens, draft.token_counts, draft.counter)
+        found = view_results(draft.standing, draft.log, draft.agent, draft.run, counts, draft.oversized)
+    if found is None:
+        return _view_of_log(draft)
+    return replace(draft, tail=tuple(found), new=len(found) - 1)
 
 
-def _view_of_results(draft: Draft) -> Draft | None:
-    """Handle the usual step of an agent: its reply, and plain text results of all its calls. None if the log has
-    anything else.
+def _known_tokens(known: Mapping[int, int], counter: TokenCounter, where: int, message: Message) -> int:
+    return known.get(where) or counter.count_message(message)
+
+
+def view_results(
+    standing: ChannelState,
+    log: Sequence[tuple[int, Message]],
+    agent: str,
+    run: str | None,
+    count: Callable[[int, Message], int],
+    oversized: int,
+) -> list[DraftEntry] | None:
+    """Return the entries of the usual step of an agent: its reply, and plain text results of all its calls. None if the
+    log has anything else.
     """
-    standing, log = draft.standing, draft.log
-    if draft.revealed or standing.answered or len(standing.produced) != 1 or not log:
+    if standing.answered or len(standing.produced) != 1 or len(log) < 2:
         return None
     reply, said = standing.produced[0], log[0][1]
     calls = {part.id for part in said.parts if type(part) is ToolCall}
-    if reply.place != log[0][0] or not reply.tokens or render_item(reply, said, fetchable=draft.fetchable) is not said:
+    if reply.place != log[0][0] or not reply.tokens or not calls or render_item(reply, said) is not said:
         return None
-    if not calls or len(calls) != len(said.tool_calls) or not _is_plain(said, draft):
+    if len(calls) != len(said.tool_calls) or not _is_plain(said, agent, run, standing):
         return None
     entries = [DraftEntry(reply, said)]
-    oversized = draft.oversized
     for where, message in log[1:]:
-        if message.role != "tool" or not _is_plain(message, draft):
+        if message.role != "tool" or not _is_plain(message, agent, run, standing):
             return None
         for part in message.parts:
             if type(part) is not ToolResult or type(part.content) is not str or part.call_id not in calls:
                 return None
             calls.remove(part.call_id)
-        tokens = draft.token_counts.get(where) or draft.counter.count_message(message)
+        tokens = count(where, message)
         if tokens > oversized:
             return None
         entries.append(DraftEntry(Item(where, "tool", tokens, results=len(message.parts)), message))
-    return None if calls else replace(draft, tail=tuple(entries), new=len(entries) - 1)
+    return None if calls else entries
 
 
-def _is_plain(message: Message, draft: Draft) -> bool:
+def _is_plain(message: Message, agent: str, run: str | None, standing: ChannelState) -> bool:
     """Return True if a message is the agent's own, of this run or of none, and can be sent as it is."""
     return (
-        (message.author is None or message.author == draft.agent)
-        and (message.run is None or (message.run == draft.run and message.run in draft.standing.going))
+        (message.author is None or message.author == agent)
+        and (message.run is None or (message.run == run and message.run in standing.going))
         and message.status == "sent"
         and message.audience is None
         and message.as_role is None

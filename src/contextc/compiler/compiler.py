@@ -10,7 +10,19 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack, cast, get_args, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    get_type_hints,
+)
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -500,6 +512,21 @@ def cache_put(cache: dict[object, Cached], key: object, value: Cached) -> Cached
     return value
 
 
+TermArguments: TypeAlias = tuple[Prompt, Sequence[AnyTool], bytes, int | None, int | None]
+"""The arguments that decide on the terms of a request: prompt, tools, settings as canonical JSON, and the limits of
+input and output.
+"""
+
+
+class SteadyTerms(NamedTuple):
+    """The terms of the last request, and what they were made of."""
+
+    terms: RequestTerms
+    agent: str
+    directory: str
+    asked: TermArguments
+
+
 class ArgumentCache:
     """Prepares prompts, tools and terms of requests, and caches them."""
 
@@ -517,6 +544,7 @@ class ArgumentCache:
         self._leads: dict[object, tuple[Prompt, Prompt]] = {}
         self._prompts: dict[object, tuple[object, Prompt]] = {}
         self._terms: dict[object, RequestTerms] = {}
+        self._steady: SteadyTerms | None = None
 
     def validate_tools(self, tools: object) -> Sequence[AnyTool]:
         """Return the caller's tools as validated private copies, cached by content.
@@ -798,6 +826,44 @@ class ArgumentCache:
         )
         return cache_put(self._terms, key, terms)
 
+    def find_terms(self, channel: Channel, asked: TermArguments, snapshot: ChannelSnapshot) -> RequestTerms | None:
+        """Return the terms of the last request with these arguments, if the head of this channel is theirs."""
+        if (known := self._steady) is None:
+            return None
+        terms, agent, directory, before = known
+        is_same = (
+            before[0] is asked[0]
+            and before[1] is asked[1]
+            and before[2:] == asked[2:]
+            and agent == channel.agent
+            and directory == channel.directory
+            and self._is_head(terms, snapshot)
+        )
+        return terms if is_same else None
+
+    def keep_terms(
+        self, channel: Channel, asked: TermArguments, snapshot: ChannelSnapshot, terms: RequestTerms
+    ) -> None:
+        """Keep terms that follow from the arguments alone, because the head of the channel is what these ask for."""
+        is_plain = not (terms.is_frozen or terms.broken or terms.changes)
+        has_tools = bool(asked[1]) or self._formatter.placeholder_tool is None
+        if is_plain and has_tools and not self.provider.session_resumption and self._is_head(terms, snapshot):
+            self._steady = SteadyTerms(terms, channel.agent, channel.directory, asked)
+
+    def _is_head(self, terms: RequestTerms, snapshot: ChannelSnapshot) -> bool:
+        """Return True if the last request of a channel had the head of these terms, and nothing has changed it."""
+        state, tools = snapshot.state, terms.tools
+        return (
+            (state.head is terms.head or state.head == terms.head)
+            and (state.tools is tools.names or state.tools == tools.names)
+            and (state.tool_hashes is tools.hashes or state.tool_hashes == tools.hashes)
+            and state.effort == terms.effort
+            and not (state.changed_tools or state.changed_effort or state.changed_static)
+            and not snapshot.leading
+            and bool(state.requests)
+            and not snapshot.cached.is_observed
+        )
+
     def _system_tokens(self, prompt: Prompt) -> int:
         head = self.options.placement == "head" and bool(prompt.dynamic)
         key = prompt.static_hash + (prompt.dynamic_text if head else "")
@@ -811,19 +877,19 @@ class ArgumentCache:
         channel: Channel,
         instructions: Instructions | None,
         make_context: Callable[[bool], PromptContext],
-    ) -> tuple[Prompt, Callable[[], tuple[RenderedFragment, ...]]]:
+    ) -> tuple[Prompt, Callable[[], tuple[RenderedFragment, ...]] | None]:
         """Render the instructions, before compiling. Fragments of the turn are rendered by the returned function, if it
-        begins now: a search for passages is not repeated at every step.
+        begins now: a search for passages is not repeated at every step. None if there are no such fragments.
         """
         if isinstance(instructions, Prompt):
-            return instructions, lambda: instructions.turn
+            return instructions, _turn_of(instructions)
         key = instructions if instructions is None or isinstance(instructions, str) else None
         given: object = instructions  # or the elements of a list have an unknown type
         if isinstance(given, list | tuple):
             key = tuple([each if isinstance(each, str) else id(each) for each in cast(Sequence[object], given)])
         is_cached = key is not None or instructions is None
         if is_cached and (found := self._prompts.get(key)) is not None:
-            return found[1], lambda: found[1].turn
+            return found[1], _turn_of(found[1])
         listed = list_instructions(instructions)
         assert not isinstance(listed, Prompt)
         builder = listed if isinstance(listed, PromptBuilder) else PromptBuilder(listed)
@@ -831,14 +897,14 @@ class ArgumentCache:
             rendered = builder.render()
             if is_cached:
                 cache_put(self._prompts, key, (builder.fragments, rendered))
-            return rendered, lambda: rendered.turn
+            return rendered, _turn_of(rendered)
         of_turn = [fragment for fragment in builder.fragments if fragment.lifecycle == "turn"]
         others = [fragment for fragment in builder.fragments if fragment.lifecycle != "turn"]
         takes_input = any(has_own_renderer(fragment) for fragment in builder.fragments)
         context = cache(lambda: make_context(takes_input))
         is_plain = all(isinstance(fragment.text, str) for fragment in others)
         rendered = render_fragments(others, PromptContext() if is_plain else context())
-        return rendered, lambda: render_fragments(of_turn, context()).turn if of_turn else ()
+        return rendered, (lambda: render_fragments(of_turn, context()).turn) if of_turn else None
 
     def complete_context(
         self,
@@ -880,6 +946,10 @@ class ArgumentCache:
         with suppress(InvalidInput):  # the conversation may not exist yet
             return tuple(self.store.todos(channel.conversation, channel.author))
         return ()
+
+
+def _turn_of(prompt: Prompt) -> Callable[[], tuple[RenderedFragment, ...]] | None:
+    return (lambda: prompt.turn) if prompt.turn else None
 
 
 log = get_logger("contextc.compiler")
@@ -999,6 +1069,9 @@ class MessageCompiler:
         if stand_in is not None and (tools or not seen.snapshot.has_calls):
             stand_in = None
 
+        given = encode_canonical(settings) if settings else b""
+        asked = (prompt, tools, given, max_input_tokens, max_output_tokens)
+
         def has_head() -> bool:
             state, version = seen.snapshot.state, seen.snapshot.version
             number, head = state.head_place[0], bytes.fromhex(state.head_place[1])
@@ -1021,16 +1094,19 @@ class MessageCompiler:
                 renew=renew,
             )
 
-        terms = make_terms()
-        if terms.broken:
-            terms = replace(make_terms(renew=True), broken=terms.broken)
+        terms = self._arguments.find_terms(channel, asked, seen.snapshot)
+        if terms is None:
+            terms = make_terms()
+            if terms.broken:
+                terms = replace(make_terms(renew=True), broken=terms.broken)
+            self._arguments.keep_terms(channel, asked, seen.snapshot, terms)
         ask = CompileInput(
             provider=provider,
             counter=self.counter,
             options=self.options,
             channel=channel,
             terms=terms,
-            turn_fragments=render_turn() if may_begin_turn(seen.snapshot, channel, turn) else (),
+            turn_fragments=render_turn() if render_turn and may_begin_turn(seen.snapshot, channel, turn) else (),
             turn=turn,
             run=run,
             running=running,

@@ -209,6 +209,15 @@ class Budget(Struct, frozen=True, kw_only=True):
         system, tools, used = distribute(total - overhead, (self.system, self.tools, max(0, self.used - overhead)))
         return replace(self, system=system, tools=tools, used=used + overhead, measured=True)
 
+    def oversized(self, options: CompilerOptions) -> int:
+        """Return the tokens above which a result or a text file is shortened. A reserve counts for at most half of the
+        window.
+        """
+        available = self.available
+        if options.slides or options.reserve == "full":
+            available = max(available, ((self.limit or self.window) - self.system - self.tools) // 2)
+        return int(available * options.oversized)
+
     @property
     def share(self) -> float:
         """Used share of the available tokens; 1.0 is full."""
@@ -337,12 +346,8 @@ class Draft(Struct, frozen=True, kw_only=True):
 
     @property
     def oversized(self) -> int:
-        """Tokens above which a result or a text file is shortened. A reserve counts for at most half of the window."""
-        budget = self.budget
-        available = budget.available
-        if self.options.slides or self.options.reserve == "full":
-            available = max(available, ((budget.limit or budget.window) - budget.system - budget.tools) // 2)
-        return int(available * self.options.oversized)
+        """Tokens above which a result or a text file is shortened."""
+        return self.budget.oversized(self.options)
 
 
 def verify_draft(draft: Draft) -> Draft:

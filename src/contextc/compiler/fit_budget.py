@@ -28,12 +28,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.compiler.agent_view import select_visible
-from contextc.compiler.draft import Draft, LeftOutMessage, render_item
+from contextc.compiler.draft import Budget, Draft, LeftOutMessage, render_item
 from contextc.compiler.facts_in_texts import list_texts
 from contextc.compiler.kept_history import KeptHistory
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
+from contextc.providers import Provider
 from contextc.store.ledger_schema import (
     CHANGE_KINDS,
     CallForm,
@@ -99,20 +100,29 @@ def fit_budget(draft: Draft) -> Draft:
 
 
 def _with_measured_tokens(draft: Draft, tail: int) -> Draft:
-    """Return the draft with the tokens of its messages, based on the provider's figure for the last request if there is
-    one.
-    """
+    """Return the draft with the tokens of its messages."""
     before = draft.standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept])
-    budget, last = replace(draft.budget, overhead=draft.standing.overhead), draft.standing.input
-    if last and not draft.epoch:
-        own = {item.place for item in draft.standing.produced}
-        replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
-        total = estimate_next_input(last, replayed, int((tail - replayed) * draft.factor))
-        if draft.provider.runs_tools:
-            used = max(0, total - budget.system - budget.tools)
-            return replace(draft, budget=replace(budget, used=used, measured=True))
-        return replace(draft, budget=replace(budget, used=before + tail + budget.overhead).with_total(total))
-    return replace(draft, budget=replace(budget, used=int((before + tail) * draft.factor) + budget.overhead))
+    own = {item.place for item in draft.standing.produced}
+    replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
+    last = 0 if draft.epoch else draft.standing.input
+    budget = replace(draft.budget, overhead=draft.standing.overhead)
+    return replace(draft, budget=measure(budget, last, before, tail, replayed, draft.factor, draft.provider))
+
+
+def measure(
+    budget: Budget, last: int, before: int, tail: int, replayed: int, factor: float, provider: Provider
+) -> Budget:
+    """Return the budget with the tokens of the messages, based on `last`, the provider's own figure for the last
+    request, if there is one.
+
+    `before` and `tail` are our own counts of what was sent and what is new, `replayed` that of the last reply.
+    """
+    if not last:
+        return replace(budget, used=int((before + tail) * factor) + budget.overhead)
+    total = estimate_next_input(last, replayed, int((tail - replayed) * factor))
+    if provider.runs_tools:
+        return replace(budget, used=max(0, total - budget.system - budget.tools), measured=True)
+    return replace(budget, used=before + tail + budget.overhead).with_total(total)
 
 
 def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:

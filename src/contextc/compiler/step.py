@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode, encode, encode_canonical, id_text
 from contextc.compiler import ledger
-from contextc.compiler.agent_view import select_agent_view, view_inserted_messages
+from contextc.compiler.agent_view import select_agent_view, view_inserted_messages, view_results
 from contextc.compiler.draft import (
     AssembledRows,
     Budget,
@@ -40,7 +40,7 @@ from contextc.compiler.draft import (
     render_item,
     verify_draft,
 )
-from contextc.compiler.fit_budget import BRANCH_REASONS, find_compaction, fit_budget
+from contextc.compiler.fit_budget import BRANCH_REASONS, find_compaction, fit_budget, measure
 from contextc.compiler.head_changes import (
     UPDATED_TEXT,
     PreparedPrompt,
@@ -1180,16 +1180,28 @@ def _append_to_tail(draft: Draft, items: Sequence[Item]) -> Draft:
 
 
 def set_cache_breakpoints(draft: Draft) -> Draft:
-    least, budget = draft.provider.model.cache_minimum, draft.budget
-    if draft.resume or draft.ttl is None or draft.breakpoints_left <= 0 or budget.input < least:
+    if draft.resume:
         return draft
+    sent = draft.standing.tokens if draft.kept is None and draft.rows else None
+    return replace(draft, marks=_place_marks(draft.provider, draft.budget, draft.ttl, draft.breakpoints_left, sent))
+
+
+def _place_marks(
+    provider: Provider, budget: Budget, ttl: str | None, breakpoints_left: int, sent: int | None
+) -> tuple[CacheMark, ...]:
+    """Return the positions of cache breakpoints. `sent` are the tokens of the previous request's messages, if this one
+    extends it.
+    """
+    least = provider.model.cache_minimum
+    if ttl is None or breakpoints_left <= 0 or budget.input < least:
+        return ()
     marks: list[CacheMark] = ["end"]
     head = budget.system + budget.tools
-    if draft.kept is None and draft.rows and head + draft.standing.tokens >= least:
+    if sent is not None and head + sent >= least:
         marks.append("previous")
     if head >= least:
         marks.append("head")
-    return replace(draft, marks=tuple(marks[: draft.breakpoints_left]))
+    return tuple(marks[:breakpoints_left])
 
 
 # ── compile ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -1223,6 +1235,8 @@ def _continues_prefix(draft: Draft) -> bool:
 
 def _compile(ask: CompileInput) -> Compiled:
     """Decide whether a new epoch begins, run the passes, and assemble the rows."""
+    if (extended := _extend(ask)) is not None:
+        return _compiled(ask, extended, None)
     sight = ask.snapshot
     standing = sight.state
     why, resume, revert = _session(ask)
@@ -1253,6 +1267,71 @@ def _compile(ask: CompileInput) -> Compiled:
         why, resume, revert = passed.epoch, False, None
         passed = _run_passes(_draft(ask, why=why, resume=False, changed=-1, compacted=compacted))
     return _compiled(ask, passed, revert if resume else None)
+
+
+def _extend(ask: CompileInput) -> Draft | None:
+    """Return the finished draft of the usual step of an agent, without the passes: its reply, and plain results of all
+    its calls, after everything that was sent. None if the step may be any other.
+
+    A condition here that is too strict costs time only. The passes give the same draft.
+    """
+    sight, terms, options, provider = ask.snapshot, ask.terms, ask.options, ask.provider
+    standing = sight.state
+    if (
+        not (standing.requests and standing.layout)
+        or sight.reason
+        or sight.remaining is not None
+        or sight.revealed
+        or sight.unread_until
+        or sight.missing
+        or standing.replaced
+        or standing.container is not None
+        or terms.changes
+        or terms.is_frozen
+        or terms.broken
+        or ask.turn_fragments
+        or ask.forced
+        or ask.renews_tools
+        or ask.compacts
+        or options.slides
+        or provider.session_resumption
+        or terms.formatter.repeats_request
+        or (standing.head is not terms.head and standing.head != terms.head)
+        or (ask.summary is not None and _is_newer(ask.summary, standing))
+        or not _has_fragments(terms.prompt.dynamic, standing.fragments, options.placement)
+    ):
+        return None
+    budget = _epochs_budget(terms.budget, standing.reserve)
+    counter, counts = ask.counter, ask.counts
+
+    def count(where: int, message: Message) -> int:
+        return counts.get(where) or counter.count_message(message)
+
+    tail = view_results(standing, sight.log, ask.channel.author, ask.run, count, budget.oversized(options))
+    if tail is None:
+        return None
+    reply, said = tail[0]
+    if reply.media or reply.texts or reply.compacts or terms.formatter.read_continuation(said) is not None:
+        return None
+    added = sum([entry.item.tokens for entry in tail])
+    budget = replace(budget, overhead=standing.overhead)
+    budget = measure(budget, standing.input, standing.tokens, added, reply.tokens, ask.factor, provider)
+    if budget.used + ask.headroom > budget.available * options.high:
+        return None
+    ttl = terms.cache.ttl
+    marks = _place_marks(provider, budget, ttl, terms.breakpoints_left, standing.tokens)
+    return _draft(ask, tail=tuple(tail), new=len(tail) - 1, budget=budget, marks=marks)
+
+
+def _has_fragments(
+    dynamic: Sequence[RenderedFragment], copies: Mapping[str, FragmentCopy], placement: Literal["tail", "head"]
+) -> bool:
+    """Return True if the channel has the current copy of each dynamic fragment, and of no other."""
+    if placement == "head" or not (dynamic or copies):
+        return True
+    return len(dynamic) == len(copies) and all(
+        [each.id in copies and copies[each.id].hash == each.hash for each in dynamic]
+    )
 
 
 def _find_repeated(ask: CompileInput) -> str:
@@ -1303,13 +1382,27 @@ def _is_newer(summary: Summary | None, standing: ChannelState) -> bool:
     return summary.anchor & SEQ_MASK > standing.summary & SEQ_MASK
 
 
-def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted: bool) -> Draft:
+def _draft(
+    ask: CompileInput,
+    *,
+    why: str = "",
+    resume: bool = False,
+    changed: int = -1,
+    compacted: bool = False,
+    tail: tuple[DraftEntry, ...] = (),
+    new: int = 0,
+    budget: Budget | None = None,
+    marks: tuple[CacheMark, ...] = (),
+) -> Draft:
+    """Return the draft as the passes begin with it; with a `tail` and its `budget` as they end with it."""
     sight, terms = ask.snapshot, ask.terms
     standing, kept = sight.state, sight.remaining
     if why:
         standing = replace(standing, epoch=standing.epoch + 1, input=0)
         if kept is None:
             kept = tuple([item for each in sight.cached.rows for item in each.row.items])
+    if budget is None:
+        budget = terms.budget if why or ask.options.slides else _epochs_budget(terms.budget, standing.reserve)
     return Draft(
         provider=ask.provider,
         counter=ask.counter,
@@ -1334,7 +1427,7 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         load_messages=lambda places: ask.fetch(places, ()).messages,
         load_earlier=lambda upto, tokens: ask.load_earlier(sight, upto, tokens),
         revealed=sight.revealed,
-        text_files=_load_text_files(ask),
+        text_files={} if tail else _load_text_files(ask),
         token_counts=ask.counts,
         unanswered_calls=sight.unanswered_calls,
         pins=sight.pins,
@@ -1346,11 +1439,14 @@ def _draft(ask: CompileInput, *, why: str, resume: bool, changed: int, compacted
         factor=ask.factor,
         headroom=ask.headroom,
         for_summary=ask.for_summary,
-        budget=terms.budget if why or ask.options.slides else _epochs_budget(terms.budget, standing.reserve),
+        budget=budget,
         epoch=why,
         kept=kept,
         changed=changed,
         remarks=(f"{sight.missing} of its messages are missing from the store",) if sight.missing else (),
+        tail=tail,
+        new=new,
+        marks=marks,
     )
 
 
