@@ -57,7 +57,7 @@ def hash_blob(data: bytes) -> str:
 
 def find_json_problem(value: JSON, path: str = "") -> tuple[str, str] | None:
     """Return path and problem of the first invalid value, or None for valid JSON. Iterative, for any depth."""
-    if _is_valid(value):
+    if is_valid_json(value):
         return None
     open_values: list[tuple[object, str, int]] = [(value, path, 0)]
     while open_values:
@@ -87,7 +87,7 @@ def find_json_problem(value: JSON, path: str = "") -> tuple[str, str] | None:
     return None
 
 
-def _is_valid(value: JSON) -> bool:
+def is_valid_json(value: JSON) -> bool:
     """Return True if the value is certainly valid. `find_json_problem` searches for the path only otherwise."""
     level: list[JSON] = [value]
     for _ in range(MAX_DEPTH):

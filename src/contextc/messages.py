@@ -30,6 +30,7 @@ from contextc._json import (
     find_json_problem,
     fix_surrogates_in_json,
     hash_blob,
+    is_valid_json,
     parse_object,
 )
 from contextc.errors import InvalidMessage, describe_error
@@ -663,7 +664,7 @@ def validate_message(message: Message) -> ValidatedMessage:
         raise InvalidMessage(f"must be a tuple of parts, got {type(parts).__name__}.", field="parts")
     blobs: dict[str, bytes | None] = {}
     for part in parts:
-        if type(part) is not Text and _has_media(part):
+        if type(part) is not Text and type(part) is not ToolCall and _has_media(part):
             message = replace(message, parts=tuple([_detach_media(part, blobs) for part in parts]))
             break
     if problem := _find_problem(message):
@@ -712,6 +713,9 @@ def _find_problem(message: Message) -> tuple[str, str] | None:
                 return f"parts[{index}].text", f"must be text, got {type(part.text).__name__}."
             has_content = has_content or not (part.text == "" or part.text.isspace())
             continue
+        if _is_plain_call(part, role):
+            has_content = True
+            continue
         if not isinstance(part, Part):
             return f"parts[{index}]", f"must be a part such as Text or ToolCall, got {type(part).__name__}."
         for field, problem in _find_part_problems(part, role):
@@ -743,6 +747,18 @@ def _find_problem(message: Message) -> tuple[str, str] | None:
     else:
         return "role", f"must be system, user, assistant or tool, got {role!r}."
     return None
+
+
+def _is_plain_call(part: AnyPart, role: str) -> bool:
+    """Return True for a call, or the text of a result, in which no rule is violated. This is the fast path."""
+    if type(part) is ToolCall:
+        names, is_plain = (part.id, part.name), role == "assistant" and type(part.arguments) is dict
+        is_plain = is_plain and is_valid_json(part.arguments)
+    elif type(part) is ToolResult:
+        names, is_plain = (part.call_id, part.name), role == "tool" and type(part.content) is str
+    else:
+        return False
+    return is_plain and part.extra is None and all([type(name) is str and bool(name.strip()) for name in names])
 
 
 def _find_part_problems(part: AnyPart, role: str) -> Iterator[tuple[str, str]]:

@@ -39,12 +39,19 @@ class Life(ConsistencyOracle):
     """A world in which requests are made, and all that may go wrong with them does."""
 
     def compile(self) -> Compiled | None:
-        """A request, compiled warm and cold; None where there is no room for it."""
+        """A request, compiled warm, by all passes, and cold; None where there is no room for it."""
+        compiler = self.compilers[self.provider]
+        compiler.shortcuts = False
         try:
-            compiled = self._compile()
+            whole = self._compile()
         except cc.errors.ContextOverflow:
             self.tell("no room")
             return None
+        finally:
+            compiler.shortcuts = True
+        compiled = self._compile()
+        assert (compiled.body, compiled.state) == (whole.body, whole.state), "a shortcut compiled something else"
+        assert compiled.manifest.as_json() == whole.manifest.as_json()
         assert decode(compiled.body) == decode(encode(compiled.params))
         get_channel_cache(self.store).clear()
         cold = self._compile()

@@ -972,6 +972,7 @@ class MessageCompiler:
         "loader",
         "options",
         "provider",
+        "shortcuts",
         "store",
     )  # fmt: skip
 
@@ -985,6 +986,8 @@ class MessageCompiler:
         if self.provider.keeps_static and self.options.placement == "head":
             self.options = replace(self.options, placement="tail")  # a session keeps its first head
         self._compacts = False
+        self.shortcuts = True
+        """False if every step runs all passes, also where a shorter way gives the same bytes."""
         self._native = plan_native_context(self.provider, self.options.native)
         known = self.provider.model
         self.counter: TokenCounter = get_counter(
@@ -1094,7 +1097,7 @@ class MessageCompiler:
                 renew=renew,
             )
 
-        terms = self._arguments.find_terms(channel, asked, seen.snapshot)
+        terms = self._arguments.find_terms(channel, asked, seen.snapshot) if self.shortcuts else None
         if terms is None:
             terms = make_terms()
             if terms.broken:
@@ -1123,6 +1126,7 @@ class MessageCompiler:
             retry=retry,
             headroom=headroom,
             compacts=self._compacts,
+            shortcuts=self.shortcuts,
             for_summary=self.loader.skip_summarized,
             native=native,
             dry_run=dry_run,

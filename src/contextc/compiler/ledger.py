@@ -1055,7 +1055,9 @@ def load_next(store: Store, cache: ChannelCache, channel: Channel) -> ChannelSna
     except DECODE_ERRORS:  # the full load raises an error that names the message
         return None
     return ChannelSnapshot(
-        tip=BranchTip(number, since.tip.tree, branch, revision, seq + len(rows), to_id(rows[-1][1])),
+        tip=BranchTip(
+            number, since.tip.tree, branch, revision, seq + len(rows), to_id(rows[-1][1]), new[-1][1].time // 1000
+        ),
         channel=shown.number,
         version=shown.version,
         cached=shown,

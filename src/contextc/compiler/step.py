@@ -252,6 +252,7 @@ class Compiled:
         self._build_account, self._build_session_head = build_account, build_session_head
         self._account: RequestAccount | None = None
         self.replaced = False
+        self._measured: tuple[Usage | None, int] = (None, 0)
         self._body: bytes | None = None
         self._params: JSONObject | None = None
         self._decoded: Request | None = None
@@ -331,9 +332,16 @@ class Compiled:
         A figure that is not the size of the request counts as none, and so does one below our estimate if the provider
         may exclude cached tokens. One above the window cannot be the size of a request that was answered.
         """
+        known, counted = self._measured
+        if known is not usage:
+            counted = self._find_input(usage)
+            self._measured = usage, counted
+        return counted
+
+    def _find_input(self, usage: Usage | None) -> int:
         if usage is None or usage.input_differs or usage.input > self.provider.model.window:
             return 0
-        if usage.input < self.estimated_input and not self.formatter.input_includes_cached:
+        if not self.formatter.input_includes_cached and usage.input < self.estimated_input:
             return 0
         return usage.input
 
@@ -342,9 +350,10 @@ class Compiled:
 
         The overhead stays unchanged while calibration explains the difference.
         """
-        before, real, counted = self.state.overhead, self.measured_input(usage), self.estimated_input
+        before, real = self.state.overhead, self.measured_input(usage)
         if not real or self.replaced or self.provider.runs_tools:  # its figure includes its own prompt
             return before
+        counted = self.estimated_input
         if counted * MIN_FACTOR <= real - before <= counted * MAX_FACTOR:
             return before
         return max(0, real - round(counted * self.draft.factor))
@@ -585,6 +594,8 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     """True if the request is read for a summary, and not sent."""
     compacts: bool = False
     """True if the provider is asked to compact the conversation."""
+    shortcuts: bool = True
+    """False if all passes are run, also where `_extend` gives the same draft."""
     native: NativeSettings = NativeSettings({})
     """The settings for what the provider does itself with a long context."""
     dry_run: bool = False
@@ -1235,7 +1246,7 @@ def _continues_prefix(draft: Draft) -> bool:
 
 def _compile(ask: CompileInput) -> Compiled:
     """Decide whether a new epoch begins, run the passes, and assemble the rows."""
-    if (extended := _extend(ask)) is not None:
+    if ask.shortcuts and (extended := _extend(ask)) is not None:
         return _compiled(ask, extended, None)
     sight = ask.snapshot
     standing = sight.state
@@ -1544,6 +1555,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         ]
         chain = hash_chunks("", [chunk for _, chunk in rows])
         size, tokens = sum([len(chunk) for _, chunk in rows]), sum([row.tokens for row, _ in rows])
+    is_extended = draft.kept is None and not draft.changes
     after = replace(
         standing,
         epoch=epoch,
@@ -1558,13 +1570,13 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         tokens=tokens,
         seen=sight.state.seen if draft.repeated else sight.tip.seq,
         runs=ask.runs,
-        summary=_summary_place(ask, draft, standing),
-        reserve=_shrunk_reserve(ask, draft, standing),
+        summary=standing.summary if is_extended else _summary_place(ask, draft, standing),
+        reserve=standing.reserve if is_extended and not ask.options.slides else _shrunk_reserve(ask, draft, standing),
         input=0,
         held=0,
         cache_key=ask.cache_key,
     )
-    return after.with_changes(_changes(ask, draft, standing))
+    return after if is_extended and not draft.epoch else after.with_changes(_changes(ask, draft, standing))
 
 
 def _changes(ask: CompileInput, draft: Draft, standing: ChannelState) -> HeadChanges:

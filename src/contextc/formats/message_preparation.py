@@ -598,9 +598,13 @@ class NameCodec(NamedTuple):
 
     def restore_names(self, reply: Message, tools: Iterable[Tool | NativeTool]) -> Message:
         """Return a reply whose calls have the original names of these tools, where names were too long to decode."""
-        if self.names is None:
+        if self.names is None or not any([type(part) in (ToolCall, ToolResult) for part in reply.parts]):
             return reply
-        names = {self.names.encode(tool.name): tool.name for tool in tools if isinstance(tool, Tool)}
+        known = self.names.known_unchanged
+        spelled = [tool.name for tool in tools if isinstance(tool, Tool) and tool.name not in known]
+        names = {self.names.encode(name): name for name in spelled if not self.names.remember_unchanged(name)}
+        if not names:
+            return reply
         return _with_changed_parts(reply, lambda part: _with_name(part, names.get(part.name, part.name)))
 
     @property

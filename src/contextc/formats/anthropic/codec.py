@@ -63,6 +63,7 @@ CLEARED = {
 """The things that the fields of an applied edit count."""
 NO_BLOBS: Mapping[str, bytes] = {}
 NO_EXTRA: JSONObject = {}
+PLAIN_CALL = {"type", "id", "name", "input"}
 IMAGE_TYPES = ("image/jpeg", "image/png", "image/gif", "image/webp")
 DOCUMENT_TYPES = ("application/pdf", "text/plain")
 COMPACTION, FALLBACK = "compaction", "fallback_message"
@@ -96,7 +97,16 @@ class AnthropicCodec(BlockCodec):
             yield Text(content)
             return
         for block in cast(list[JSONObject], content or []):
-            yield BLOCKS.decode(block, self)
+            # A fast path for the most common blocks, as in `blocks`.
+            kind: JSON = block.get("type")
+            if kind == "text" and len(block) == 2 and type(text := block.get("text")) is str:
+                yield Text(text)
+            elif kind == "tool_use" and block.keys() == PLAIN_CALL and type(block["input"]) is dict:
+                yield self.create_part(
+                    ToolCall, {"id": block["id"], "name": block["name"], "arguments": block["input"]}
+                )
+            else:
+                yield BLOCKS.decode(block, self)
 
     def blocks(self, parts: Iterable[AnyPart]) -> list[JSONObject]:
         found: list[JSONObject] = []

@@ -1,0 +1,146 @@
+"""A step that only adds results skips the passes. Both ways give the same bytes, the same account and the same state.
+
+Each case is the life of one agent: replies with calls, results in any order, and now and then something that the
+shortcut does not take. `shortcuts=False` runs all passes.
+"""
+
+import random
+
+import pytest
+
+import contextc as cc
+from contextc.compiler import Compiled, step
+from contextc.compiler.compiler import AgentArguments
+from contextc.compiler.draft import Draft
+from tests.compiler.recorded_replay import recorded, replay
+from tests.conftest import often
+
+LIVES = often(40, 1_200)
+STEPS = 9
+MESSAGES = often(200, 2_000)
+MODELS = (
+    "anthropic:claude-opus-5-5",
+    "anthropic:claude-sonnet-4-5",
+    "openai:gpt-5.2",
+    "openai-chat:gpt-4o",
+    "gemini:gemini-2.5-pro",
+    "bedrock:anthropic.claude-sonnet-4-5-20250929-v1:0",
+    "mistral:mistral-large-latest",
+    "ollama:qwen3",
+)
+TOOLS = [
+    cc.Tool(name=name, description="Does it.", parameters={"type": "object"}) for name in ("read", "files.write", "ask")
+]
+WORDS = ("all", "work", "no play", "{}", "\n", "naïve", "東京", "path/to/file.py", "🙂", "  ")
+
+
+def words(chance: random.Random, most: int = 40) -> str:
+    return "go " + " ".join(chance.choices(WORDS, k=chance.randint(1, most)))
+
+
+def reply(chance: random.Random, number: int) -> cc.Message:
+    calls = [
+        cc.ToolCall(id=f"call_{number}_{each}", name=chance.choice(TOOLS).name, arguments={"at": words(chance, 3)})
+        for each in range(chance.choice((0, 1, 1, 1, 2, 3)))
+    ]
+    return cc.assistant(words(chance) if chance.random() < 0.7 or not calls else None, tool_calls=calls)
+
+
+def answer(chance: random.Random, store: cc.Store, said: cc.Message) -> None:
+    """Append what follows a reply: results in any order, mostly all of them, and rarely something else."""
+    results = [cc.tool_result(call.id, call.name, words(chance, 90)) for call in said.tool_calls]
+    if chance.random() < 0.2:
+        chance.shuffle(results)
+    if results and chance.random() < 0.08:
+        results.pop()
+    for each in results:
+        if chance.random() < 0.05:
+            each = cc.tool_result(each.tool_results[0].call_id, each.tool_results[0].name, "no", is_error=True)
+        store.append("demo", each)
+    if not said.tool_calls or chance.random() < 0.08:
+        store.append("demo", cc.user(words(chance), author=chance.choice(("ann", "ann", "bob"))))
+    if chance.random() < 0.04:
+        store.append("demo", cc.system(words(chance), audience=chance.choice((None, "assistant", "tester"))))
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[Draft]:
+    """The drafts of the steps that took the shortcut."""
+    extend, drafts = step._extend, list[Draft]()  # pyright: ignore[reportPrivateUsage]
+
+    def watched(ask: step.CompileInput) -> Draft | None:
+        if (draft := extend(ask)) is not None:
+            drafts.append(draft)
+        return draft
+
+    monkeypatch.setattr(step, "_extend", watched)
+    return drafts
+
+
+def by_all_passes(compiler: cc.MessageCompiler, conversation: str, asked: AgentArguments) -> Compiled:
+    compiler.shortcuts = False
+    try:
+        return compiler.compile(conversation, retry=True, **asked)
+    finally:
+        compiler.shortcuts = True
+
+
+def request_facts(compiled: Compiled) -> tuple[object, ...]:
+    return (
+        compiled.body,
+        compiled.manifest.as_json(),
+        compiled.state,
+        compiled.record,
+        compiled.rows,
+        compiled.draft.tail,
+        compiled.budget,
+        compiled.headers,
+    )
+
+
+def live(seed: int) -> None:
+    chance = random.Random(seed)
+    store = cc.open_store("memory:")
+    provider = cc.provider(chance.choice(MODELS), window=chance.choice((3_000, 6_000, 200_000, 200_000)), output=500)
+    compiler = cc.MessageCompiler(store, provider)
+    asked: AgentArguments = {"tools": TOOLS, "instructions": chance.choice((None, "Be brief.", "Be kind."))}
+    todos = chance.random() < 0.3
+    store.append("demo", cc.user(words(chance), author="ann"))
+    for number in range(STEPS):
+        if chance.random() < 0.05:
+            asked["instructions"] = words(chance)
+        if todos:
+            text = f"Todos: {number if chance.random() < 0.2 else 0}"
+            asked["instructions"] = ["Be brief.", cc.PromptFragment("todos", text, lifecycle="dynamic")]
+        if chance.random() < 0.05:
+            asked["tools"] = TOOLS[: chance.randint(1, 3)]
+        try:
+            whole = by_all_passes(compiler, "demo", asked)
+        except cc.errors.ContextOverflow:
+            return
+        compiled = compiler.compile("demo", retry=True, **asked)
+        assert request_facts(compiled) == request_facts(whole)
+        usage = cc.Usage(input=int(compiled.budget.input * chance.uniform(0.9, 1.3)), output=20)
+        with compiler.attempt(compiled) as attempt:
+            (said,) = attempt.commit(reply(chance, number), usage=usage if chance.random() < 0.7 else None)
+        answer(chance, store, said)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_shortcut_compiles_what_all_passes_compile(part: int, taken: list[Draft]) -> None:
+    """Guarantee 9.2: memory makes a step cheaper, and nothing else."""
+    for seed in range(part, LIVES, 4):
+        live(seed)
+    assert len(taken) > LIVES // 4
+
+
+@pytest.mark.parametrize("model", MODELS[:4])
+def test_recorded_conversations_are_compiled_alike(model: str, taken: list[Draft]) -> None:
+    """Guarantee 9.2: what was recorded of real agents, replayed step by step."""
+    talk = recorded()
+    compiler = cc.MessageCompiler(cc.open_store("memory:"), model)
+    messages = talk.messages[:MESSAGES]
+    for compiled in replay(compiler, messages, system_prompt=talk.system_prompt, tools=talk.tools):
+        asked: AgentArguments = {"instructions": [talk.system_prompt], "tools": talk.tools}
+        assert request_facts(by_all_passes(compiler, "long", asked)) == request_facts(compiled)
+    assert len(taken) > len(messages) // 8
