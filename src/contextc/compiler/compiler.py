@@ -448,6 +448,9 @@ def check_commit_arguments(
     notes: object,
     shortened: object,
 ) -> None:
+    is_plain = produced is None and usage is None and session_id is None and notes == () and shortened is False
+    if is_plain and type(reply) is dict and type(cursor) is str and not cursor:  # the usual commit
+        return
     check_usage(usage)
     check_session(session_id, cursor)
     if not _is_sequence_of(notes, str) or any(not is_valid_text(each) for each in cast(Sequence[str], notes)):
@@ -1220,7 +1223,8 @@ class MessageCompiler:
         in_company = lease is not None or in_transaction is not None
         if in_company or not ledger.save_attempt_if_unchanged(self.store, sight.channel, sight.version, attempt, seen):
             self.store.write(work, repeatable=True)
-        log.info("%s: began request %d for %s", *_log_fields(compiled))
+        if log.isEnabledFor(logging.INFO):
+            log.info("%s: began request %d for %s", *_log_fields(compiled))
 
     def commit(
         self,
@@ -1310,6 +1314,8 @@ class MessageCompiler:
         self._heads_stored[shown.number] = compiled.head.hash, shown.version
         self._cache.put(compiled.channel, shown)
         cache_tip(self.store, compiled.channel.conversation, end)
+        if not log.isEnabledFor(logging.INFO):
+            return stored
         log.info(
             "%s: stored request %d for %s (%s, epoch %d)", *_log_fields(compiled), compiled.mode, compiled.state.epoch
         )
