@@ -98,6 +98,7 @@ bench: setup $(PEERS)/.ready
 	$(PEERS)/bin/python benchmarks/cache.py
 	$(PEERS)/bin/python benchmarks/turn.py
 	$(BIN)/python benchmarks/changing_tools.py
+	$(BIN)/python benchmarks/mcp_tools.py
 	$(BIN)/python benchmarks/cache_day.py
 	$(BIN)/python benchmarks/sessions.py
 	$(BIN)/python benchmarks/serve.py

@@ -108,6 +108,20 @@ def test_an_agent_without_an_event_loop_leaves_no_process() -> None:
         os.kill(int(result.text), 0)
 
 
+def test_an_agent_that_is_not_closed_leaves_no_process(caplog: pytest.LogCaptureFixture) -> None:
+    """The event loop ends it, and that is not a failure of the server."""
+
+    async def work() -> int:
+        agent = cc.Agent(calling(("plain__process", {})), mcp_servers=[plain()])
+        (result,) = results(await agent.run("Go."))
+        return int(result.text)
+
+    process = asyncio.run(work())
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+    assert "contextc.mcp" not in [each.name for each in caplog.records]
+
+
 def test_progress_of_a_call_becomes_an_event_of_the_turn() -> None:
     async def work() -> list[str]:
         async with cc.Agent(calling(("plain__counts", {})), mcp_servers=[plain(timeout=1)]) as agent:

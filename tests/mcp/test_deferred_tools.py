@@ -51,23 +51,28 @@ def names(model: FakeModel) -> list[list[str]]:
     return [[each for each in names if each not in ("search_history", "fetch_result")] for names in tools]
 
 
-def test_what_a_search_finds_is_appended_as_a_tool_and_the_prefix_stays(many: str) -> None:
-    model = calling(
-        ("search_tools", {"query": "delete an invoice"}), ("plain__delete_invoice", {"title": "A"}), provider=APPENDS
-    )
+@pytest.mark.parametrize(
+    ("name", "betas", "place"),
+    [(APPENDS, (), "input"), ("anthropic:claude-opus-5-5", ("inline-tools-2026-09-15",), "messages")],
+)
+def test_what_a_search_finds_is_appended_as_a_tool_and_the_prefix_stays(
+    many: str, name: str, betas: tuple[str, ...], place: str
+) -> None:
+    search = cc.tool_call("c1", "search_tools", {"query": "delete an invoice"})
+    delete = cc.tool_call("c2", "plain__delete_invoice", {"title": "A"})
+    provider = cc.provider(name, betas=betas)
     with cc.open_store("memory:") as store:
-        result = run(model, many, store=store)
+        result = run(FakeModel(search, delete, "Done.", provider=provider), many, store=store)
         found, deleted = results(result)
-        assert found.text.startswith(
-            "Found 5 of 20 tools. They are yours from your next step on.\n- plain__delete_invoice "
-        )
+        assert found.text.startswith("Found 5 of 20 tools. They are yours from your next step on.\n")
+        assert found.text.splitlines()[1].startswith("- plain__delete_invoice ")
         assert deleted.text == 'delete_invoice: {"title": "A"}'
-        bodies = [cc.MessageCompiler(store, APPENDS).rebuild("demo", number) for number in (1, 2)]
+        bodies = [cc.MessageCompiler(store, provider).rebuild("demo", number) for number in (1, 2)]
         first, second = (json.loads(body) for body in bodies)
         assert first["tools"][0]["name"] == "search_tools"
         assert "plain__" not in json.dumps(first["tools"])
-        assert second["tools"] == first["tools"]
-        assert "plain__delete_invoice" in json.dumps(second["input"])
+        assert [each["name"] for each in second["tools"]] == [each["name"] for each in first["tools"]]
+        assert "plain__delete_invoice" in json.dumps(second[place])
         assert result.manifest.epoch == 1
 
 

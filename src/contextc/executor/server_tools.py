@@ -49,8 +49,7 @@ class ServerTools:
 
         `messages` are the last ones of the turn.
         """
-        if config.servers is None:
-            return None
+        assert config.servers is not None, "the agent has servers"
         loaded = await config.servers.load_tools()
         self._tools = {name: each for name, each in loaded.items() if name not in config.tools}
         self._found |= read_found(messages)

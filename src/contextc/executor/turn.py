@@ -854,6 +854,8 @@ class TurnRunner:
     async def _load_server_tools(self) -> None:
         """Take over the tools of MCP servers as they are now."""
         config, record = self._agent_config, self.turn_store
+        if config.servers is None:
+            return
         agent = config.channel_agent(record.agent)
         channel = config.compiler.channel(record.conversation, name=agent, directory=config.directory or None)
         found = await self._server_tools.configure(config, channel, self.turn_state.last_messages)

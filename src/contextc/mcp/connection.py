@@ -154,9 +154,12 @@ class ServerConnection:
         except Exception as error:  # whatever the package raises
             problem = ENDED_PROBLEM if self._opened.is_set() else _one_line(error)
             log.debug("MCP server %s", self.server.name, exc_info=error)
+        except asyncio.CancelledError:  # the event loop ends, or `close` was called
+            problem = ""
+            raise
         finally:
             self._client = self._owner = None
-            if not self._is_closing:
+            if problem and not self._is_closing:
                 self._note_failure(problem, stderr.text)
             self._opened.set()
 
