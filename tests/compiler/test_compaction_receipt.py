@@ -65,6 +65,12 @@ def test_a_receipt_counts_what_the_next_request_still_has() -> None:
     assert found.score == round(3 / 8, 3)
 
 
+def test_the_facts_of_a_result_are_in_the_order_of_its_text() -> None:
+    """Guarantee 7.11: which of them are listed as lost is the same in every process."""
+    names = tuple([f"PRJ-{number}" for number in range(100, 200)])
+    assert find_points_to_keep([cc.tool_result("1", "r", " ".join(names))], None, []).results == names
+
+
 def test_a_receipt_names_no_credential_and_a_bounded_number_of_points() -> None:
     key = "sk-ant-REDACTED" + "a1B2" * 16
     going = [cc.user(f"My key is {key} for the test."), *[cc.assistant(f"file_{number}.py") for number in range(200)]]

@@ -331,7 +331,7 @@ def test_any_text_has_terms_that_can_be_stored(store: cc.Store, text: str) -> No
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_same_words_have_the_same_terms_beside_a_sign_beyond_ascii(seed: int) -> None:
-    """Guarantee 24.3: words are found in another way in texts that have only ASCII."""
+    """Guarantee 22.1: words are found in another way in texts that have only ASCII."""
     dice = Random(seed)
     pieces = ("Ada", "ORD-5512", "1,024", "a/b.py", "max_size", "--flag", "x.y", "--", "C:\\temp\\new", "a....b", "v2")
     signs = (" ", "\n", ",", ";", "\0", "")

@@ -625,7 +625,9 @@ def find_points_to_keep(messages: Sequence[Message], previous: str | None, todos
         todos=tuple([_one_line(each) for each in todos]),
         sentences=tuple(sentences)[:MAX_SENTENCES],
         facts=tuple(sorted(facts, key=facts.__getitem__, reverse=True)),
-        results=tuple(sorted(in_results.keys() - facts.keys(), key=in_results.__getitem__, reverse=True)),
+        results=tuple(
+            sorted([fact for fact in in_results if fact not in facts], key=in_results.__getitem__, reverse=True)
+        ),
         sources={fact: number - 1 for fact, number in last.items() if number},
     )
 
