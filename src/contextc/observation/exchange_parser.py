@@ -47,7 +47,7 @@ from contextc.observation.reply_decoding import (
     read_cache_diagnosis,
 )
 from contextc.providers import Provider, provider
-from contextc.providers.registry import format_of_provider, provider_names
+from contextc.providers.registry import provider_formats
 
 Status: TypeAlias = Literal["ok", "error", "unfinished", "unanswered"]
 UNKNOWN_MODEL, UNKNOWN_WINDOW = "unknown", 200_000
@@ -447,8 +447,9 @@ def _detect(body: JSONObject, url: str, reply: object) -> str:
 def _provider_of(format: str, url: str) -> str:
     """Return the provider of a format, preferably the one whose name is in the address."""
     host = host_and_path(url)[0]
-    names = sorted(provider_names(), key=lambda name: name.partition("-")[0] not in host)
-    return next((name for name in names if format_of_provider(name) == format), format)  # each reads the configuration
+    formats = provider_formats()
+    names = sorted(formats, key=lambda name: name.partition("-")[0] not in host)
+    return next((name for name in names if formats[name] == format), format)
 
 
 def _model_in_reply(reply: object) -> str:

@@ -389,8 +389,17 @@ def unknown_provider_message(name: str) -> tuple[str, str]:
 
 def provider_names() -> tuple[str, ...]:
     """Return the names of the registered providers, then those of the user's configuration."""
-    ours = [name for name, facts in _tables().providers.items() if facts["format"] in format_names()]
-    return tuple(dict.fromkeys([*ours, *_config_tables(), *sorted(plugins(PLUGIN_PROVIDERS))]))
+    return tuple(provider_formats())
+
+
+def provider_formats() -> dict[str, str]:
+    """Return the formats of all providers in the order of `provider_names`, "" for those of plugins. This reads the
+    configuration once.
+    """
+    written, formats = _config_tables(), format_names()
+    ours = [name for name, facts in _tables().providers.items() if facts["format"] in formats]
+    names = dict.fromkeys([*ours, *written, *sorted(plugins(PLUGIN_PROVIDERS))])
+    return {name: _format_in(written, name) for name in names}
 
 
 def aliases_of(name: str) -> tuple[str, ...]:
@@ -400,8 +409,12 @@ def aliases_of(name: str) -> tuple[str, ...]:
 
 def format_of_provider(name: str) -> str:
     """Return the format of the provider with this name or alias, or "" if it is unknown."""
+    return _format_in(_config_tables(), name)
+
+
+def _format_in(written: Mapping[str, JSONObject], name: str) -> str:
     first = _tables().names.get(name.lower().replace("_", "-"), name)
-    facts = {**_tables().providers.get(first, {}), **_config_tables().get(first, {})}
+    facts = {**_tables().providers.get(first, {}), **written.get(first, {})}
     return facts.get("format", DEFAULT_FORMAT) if facts else ""
 
 
