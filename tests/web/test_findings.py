@@ -107,6 +107,9 @@ def test_evidence_is_a_change_or_facts_and_names_the_request_it_was_compared_wit
     query = f"to_conversation={first}&to_channel={other['channel']}&to_request=1"
     compared = get(client, f"/conversations/{second}/requests/{place['channel']}/1/comparison?{query}")
     assert compared["before"]["conversation"] == first
+    store.set_title(first, "The task before")
+    (renamed,) = get(client, f"/conversations/{second}/findings")["findings"]
+    assert renamed == {**found, "evidence": [{**place, "compared": {**other, "title": "The task before"}}]}
     store.delete(first)
     deleted = get(client, f"/conversations/{second}/findings")["findings"]
     assert [each["cause"] for each in deleted] == ["first_request"]

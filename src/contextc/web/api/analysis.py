@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from contextc.analysis import ConversationCacheReads, Evidence, Finding, store_findings
 from contextc.analysis.cache_misses import list_cache_reads
 from contextc.analysis.conversation_findings import CauseFigures, find_all
-from contextc.analysis.conversation_loader import load_single_request
+from contextc.analysis.conversation_loader import StoredConversation, load_single_request
 from contextc.analysis.cost_by_content import (
     INPUT_KINDS,
     CompositionNode,
@@ -383,12 +383,13 @@ class StoreFindingsView(Struct, frozen=True, kw_only=True):
 @endpoint("GET", "/conversations/{name}/findings", tag="findings")
 def show_conversation_findings(app: AppState, name: str, query: FindingsQuery) -> ConversationFindings:
     """Return what a conversation wastes or fails at, with evidence, cost and fix; and its costs by cause."""
+    starts = app.overview.session_starts(name)
     with app.analysed.open(name) as view:
-        all_found, costs = find_all(view), compute_costs(view)
-    all_found = sort_by_cost([*all_found, *app.overview.session_starts(name)])
-    found = [each for each in all_found if _is_selected(each, query)]
+        all_found, costs = sort_by_cost([*find_all(view), *starts]), compute_costs(view)
+        found = [each for each in all_found if _is_selected(each, query)]
+        views = view.keep(_FindingViews).show(app, found[: query.limit])
     return ConversationFindings(
-        findings=_finding_views(app, found[: query.limit]),
+        findings=views,
         more=len(found) > query.limit,
         costs=costs_view(costs),
     )
@@ -425,6 +426,25 @@ def _finding_views(app: AppState, found: Sequence[Finding]) -> list[Conversation
         with suppress(UnknownConversation):
             titles[name] = app.store.overview(name).title
     return [_finding_view(each, titles) for each in found]
+
+
+class _FindingViews:
+    """The findings of a conversation as they were shown last: most are the same after another request."""
+
+    def __init__(self, view: StoredConversation) -> None:
+        self._shown: dict[int, tuple[Finding, ConversationFinding]] = {}
+
+    def show(self, app: AppState, found: Sequence[Finding]) -> list[ConversationFinding]:
+        known = [self._shown.get(id(each)) for each in found]
+        new = iter(_finding_views(app, [each for each, before in zip(found, known, strict=True) if before is None]))
+        shown = [before or (each, next(new)) for each, before in zip(found, known, strict=True)]
+        self._shown = {id(each): (each, view) for each, view in shown if not any(map(_is_compared, each.evidence))}
+        return [view for _, view in shown]
+
+
+def _is_compared(evidence: Evidence) -> bool:
+    """Return True if evidence names another conversation, whose title may change."""
+    return evidence.compared is not None
 
 
 def _finding_view(finding: Finding, titles: Mapping[str, str]) -> ConversationFinding:
