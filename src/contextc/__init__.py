@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from contextc import prompts as prompts
     from contextc import providers as providers
     from contextc import store as store
+    from contextc import telemetry as telemetry
     from contextc import tools as tools
     from contextc import triggers as triggers
     from contextc import worker as worker
@@ -168,6 +169,7 @@ _PACKAGES = frozenset(
         "prompts",
         "providers",
         "store",
+        "telemetry",
         "tools",
         "triggers",
         "worker",

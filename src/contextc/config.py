@@ -52,6 +52,8 @@ RETENTION_UNITS = {"d": "days", "h": "hours"}
 SIZE_UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 PolicyName: TypeAlias = Literal["default", "sliding_window"]
 POLICY_NAMES: tuple[str, ...] = get_args(PolicyName)
+TelemetryName: TypeAlias = Literal["off", "on", "content"]
+TELEMETRY_NAMES: tuple[str, ...] = get_args(TelemetryName)
 SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3_600}
 
 
@@ -80,6 +82,8 @@ class Settings(NamedTuple):
     """Things that summaries of old messages should keep, in addition to what they always keep."""
     instruction_files: Setting = Setting("on", "default")
     """`on`: agents with tools read the AGENTS.md and CLAUDE.md files and the skills of their folder; `off`."""
+    telemetry: Setting = Setting("off", "default")
+    """`on`: commands with an agent record OpenTelemetry spans and metrics; `content`: with what was said; `off`."""
     policy: Setting = Setting("default", "default")
     """The way in which messages are left out when the window is full: `default` or `sliding_window`."""
     observation_keep_days: Setting = Setting("", "default")
@@ -139,6 +143,14 @@ class Settings(NamedTuple):
                 got=self.instruction_files.value,
             )
         return self.instruction_files.value == "on"
+
+    def parse_telemetry(self) -> TelemetryName:
+        """Return what the commands with an agent record."""
+        if self.telemetry.value not in TELEMETRY_NAMES:
+            raise InvalidSetting(
+                f"telemetry ({self.telemetry.source}) must be {' or '.join(TELEMETRY_NAMES)}", got=self.telemetry.value
+            )
+        return cast(TelemetryName, self.telemetry.value)
 
     def parse_policy(self) -> PolicyName:
         """Return the policy of agents in chats and in the web UI."""

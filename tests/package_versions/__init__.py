@@ -71,6 +71,11 @@ PACKAGE_TESTS = {
     ),
     "tokens": PackageTests(extra="tokens", tests=("tests/tokens/test_counter.py",)),
     "prices": PackageTests(extra="prices", tests=("tests/test_models.py",), needs=("splintr-rs",)),
+    "telemetry": PackageTests(
+        extra="telemetry",
+        tests=("tests/telemetry",),
+        needs=("opentelemetry-sdk",),
+    ),
     "resources": PackageTests(extra="resources", tests=("tests/triggers/test_resources.py",)),
     "web": PackageTests(
         extra="web",

@@ -20,6 +20,7 @@ from contextc.web.turn_manager import ApprovalView
 from tests.cli.chat_terminal import home, recorded, refuses
 from tests.executor.scripted_provider import Say, says
 from tests.forked_commands import CommandProcess
+from tests.telemetry.exported_spans import TRACEPARENT, came_from, exporting
 from tests.web.conftest import Served
 from tests.web.sse_reader import kinds, listening, read_events, until
 
@@ -56,6 +57,18 @@ def test_a_turn_runs_by_itself_and_reports_what_happens(server: Served) -> None:
     assert "Yes." in "".join(
         str(event.get("text", "")) for event in read_events(server.url, "demo", after=again["after"])
     )
+
+
+def test_a_turn_continues_the_trace_of_its_request(server: Served) -> None:
+    """Guarantee 25.4: the W3C header of a client, on each request; other requests belong to no trace."""
+    with exporting() as exported:
+        for headers in ({"traceparent": TRACEPARENT}, {"traceparent": "broken"}):
+            url = f"{server.url}/api/conversations/demo/turns"
+            begun = httpx.post(url, json={"input": "Hello"}, headers=headers, timeout=120)
+            assert begun.status_code == 202
+            assert kinds(read_events(server.url, "demo", after=begun.json()["after"]))[-1] == "turn-finish"
+        first, second = exported.wait_for("invoke_agent assistant", 2)  # a span ends after its turn is stored
+        assert (came_from(first), second.parent) == (TRACEPARENT, None)
 
 
 def test_a_second_turn_is_refused_while_one_runs(server: Served, tmp_path: Path) -> None:

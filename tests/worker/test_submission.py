@@ -32,6 +32,7 @@ from contextc.worker import (
 from contextc.worker.health_server import format_metrics, serve_health
 from contextc.worker.turn_worker import ProviderSlots, RetryRules
 from tests.executor.scripted_provider import SONNET, Line, Say, Scripted, fails, says
+from tests.telemetry.exported_spans import TRACEPARENT, attributes_of, came_from, exporting
 from tests.worker.worker_process import PATIENCE, events, in_event_loop
 
 RULES = RetryRules(max_deaths=2, max_failures=1, first_delay=0.01, max_unknown=2)
@@ -139,6 +140,35 @@ def test_what_cannot_be_submitted(store: Store, monkeypatch: pytest.MonkeyPatch)
         submit_sync(store, "demo", "hello", queue="")
     with pytest.raises(InvalidInput, match="has an executor of agent 'assistant'"):
         TurnWorker(store, {"writer": agent(store)})
+
+
+@in_event_loop
+async def test_a_worker_continues_the_trace_of_what_was_submitted(store: Store) -> None:
+    """Guarantee 25.4: across processes, because the job carries it. Other jobs begin traces of their own."""
+    with exporting() as exported:
+        executor = agent(store, says("One."), says("Two."))
+        async with working(store, executor):
+            with cc.telemetry.continuing({"traceparent": TRACEPARENT}):
+                await submit(store, "first", "hello")
+            await submit(store, "second", "hello")
+            for name in ("first", "second"):
+                await ended(store, name)
+        found = exported.named("invoke_agent assistant")
+        spans = {attributes_of(span)["gen_ai.conversation.id"]: span for span in found}
+        assert (came_from(spans["first"]), spans["second"].parent) == (TRACEPARENT, None)
+
+
+@in_event_loop
+async def test_the_job_of_a_silent_worker_keeps_its_trace(store: Store) -> None:
+    """Guarantee 25.4: the worker that replaces it goes on with the trace."""
+    with exporting() as exported:
+        with cc.telemetry.continuing({"traceparent": TRACEPARENT}):
+            await submit(store, "demo", "hello")
+        take_job(store)
+        async with working(store, agent(store, says("One."))):
+            await ended(store)
+        [span] = exported.named("invoke_agent assistant")
+        assert came_from(span) == TRACEPARENT
 
 
 @in_event_loop

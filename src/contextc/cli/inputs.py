@@ -164,6 +164,21 @@ class AgentCommandOptions(AgentChoices, frozen=True, kw_only=True):
         return replace(found, root=resolve_root(self.root), system=read_system_prompt(self.system))
 
 
+def enable_telemetry() -> None:
+    """Record spans and metrics if that is configured. Without an SDK nothing is exported, which is a warning."""
+    if (chosen := read_settings().parse_telemetry()) == "off":
+        return
+    from contextc import telemetry  # it imports OpenTelemetry
+
+    telemetry.enable(content=chosen == "content")
+    if not telemetry.is_configured():
+        err.print(
+            "[yellow]warning:[/] telemetry is on, but there is no OpenTelemetry SDK: run `opentelemetry-instrument "
+            "contextc …`",
+            soft_wrap=True,
+        )
+
+
 def parse_reference(text: str) -> int | str:
     """Return a reference to a message: its number, or its uid or id."""
     return int(text) if text.isdecimal() and text.isascii() and len(text) < 12 else text

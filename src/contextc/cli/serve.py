@@ -15,7 +15,13 @@ from msgspec.structs import asdict
 from contextc._installed_packages import check_package, installed_version
 from contextc.cli.command_line import Exit, Option
 from contextc.cli.console import err, escape_markup, out
-from contextc.cli.inputs import AgentCommandOptions, StoreOption, check_positive, open_configured_store
+from contextc.cli.inputs import (
+    AgentCommandOptions,
+    StoreOption,
+    check_positive,
+    enable_telemetry,
+    open_configured_store,
+)
 from contextc.cli.proxy import PORT as PROXY_PORT
 from contextc.cli.server_access import (
     INSTALL_WEB,
@@ -104,6 +110,7 @@ def run(**given: Any) -> None:
         ) from error
     from contextc.app.agent_factory import describe_instruction_files, describe_mcp_servers, resolve_model
 
+    enable_telemetry()
     secret = choose_token(options.host, options.token, options.no_token)
     chosen = options.chosen()
     model = resolve_model(options.model)  # an unknown model raises before the server starts

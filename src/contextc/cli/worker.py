@@ -12,7 +12,7 @@ from typing import Annotated, cast
 
 from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import err, escape_markup, out
-from contextc.cli.inputs import StoreOption, open_configured_store
+from contextc.cli.inputs import StoreOption, enable_telemetry, open_configured_store
 from contextc.errors import InvalidSetting
 from contextc.executor import AgentExecutor
 from contextc.store import Store
@@ -64,6 +64,7 @@ def run(
     if agents is None:
         raise InvalidSetting("the agents are missing", fix="Name them as MODULE:NAME.")
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    enable_telemetry()
     found = _load_agents(agents)
     with open_configured_store(store, create=True) as handle:
         worker = TurnWorker(handle, _make_agents(agents, found, handle), options)

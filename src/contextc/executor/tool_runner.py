@@ -13,8 +13,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from time import monotonic
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from contextc import telemetry
 from contextc._credential_mask import get_logger
 from contextc._json import encode_canonical
 from contextc._worker_threads import CALLBACK_SLOTS, STORE_SLOTS, run_blocking, run_in_thread, wait_until_done
@@ -42,6 +43,9 @@ from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result
 from contextc.tools.definitions import Tool
 from contextc.triggers import Evaluation, Trigger, TriggerContext, evaluate_triggers
+
+if TYPE_CHECKING:
+    from contextc.telemetry.recorder import Recorder
 
 log = get_logger("contextc.executor")
 NO_APPROVER_RESULT = "Not run: this tool needs a person's approval, and nobody is there to give it."
@@ -230,7 +234,12 @@ class ToolRunner:
     async def _run_and_store(self, call: ToolCall, index: int, answer: Approval | None = None) -> Message | None:
         async with self._parallel_slots:
             began = monotonic()
-            done = await self._run_or_refuse(call, answer, index)
+            recorder = telemetry.active
+            done = await (
+                self._run_or_refuse(call, answer, index)
+                if recorder is None
+                else self._record_call(recorder, call, answer, index)
+            )
             if done.result is None:
                 return None
             took = int((monotonic() - began) * 1000)
@@ -311,6 +320,18 @@ class ToolRunner:
         finally:
             self._running.discard(call.id)
 
+    async def _record_call(
+        self, recorder: "Recorder", call: ToolCall, answer: Approval | None, index: int
+    ) -> CallOutcome:
+        """Run a call within a span."""
+        found, record = self.config.tools.get(call.name), self.turn_store
+        about = found.tool.description if found is not None else ""
+        with recorder.tool(record.conversation, record.author, call, about) as recorded:
+            done = await self._run_or_refuse(call, answer, index)
+            if done.result is not None:
+                recorder.end_tool(recorded, done.result)
+        return done
+
     def _agent_tool(self, call: ToolCall) -> AgentTool | None:
         tool = self.config.tools.get(call.name)
         return tool if isinstance(tool, AgentTool) else None
@@ -379,7 +400,10 @@ class ToolRunner:
         tool = self._find_tool(call)
         is_parallel = tool is None or (tool.parallel and not tool.approval)
         async with self._parallel_slots if is_parallel else self._exclusive_lock:
-            done = await self._run_or_refuse(call, None, 0)
+            recorder = telemetry.active
+            done = await (
+                self._run_or_refuse(call, None, 0) if recorder is None else self._record_call(recorder, call, None, 0)
+            )
             if done.turn is not None:
                 self._agents.count(done.turn)
             if done.call is not None:

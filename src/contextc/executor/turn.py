@@ -6,15 +6,25 @@
 import asyncio
 import inspect
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterator,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from contextlib import aclosing, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from math import inf
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
+from contextc import telemetry
 from contextc._credential_mask import get_logger, mask_secrets
 from contextc._json import JSONObject, fix_surrogates
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking, wait_until_done
@@ -82,6 +92,9 @@ from contextc.triggers import (
     evaluate_triggers,
     restate_warnings,
 )
+
+if TYPE_CHECKING:
+    from contextc.telemetry.recorder import Recorder
 
 # ── a step before its request ─────────────────────────────────────────────────────────────────────────────────────────
 # Prepare the request of a step: steering input, trigger messages, and a summary if the context is full.
@@ -712,7 +725,8 @@ class TurnRunner:
                 if cancelled:
                     raise asyncio.CancelledError
                 async with asyncio.timeout(self.config.limits.seconds) as limit:
-                    finish = await self._run_steps()
+                    recorder = telemetry.active
+                    finish = await (self._run_steps() if recorder is None else self._record_turn(recorder))
                 why = finish
             except asyncio.CancelledError:
                 if self._ended is not None:
@@ -755,6 +769,29 @@ class TurnRunner:
             if not follows:
                 return
             self._reset()
+
+    async def _record_turn(self, recorder: "Recorder") -> str:
+        """Run the steps of the turn within a span."""
+        record, before = self.turn_store, self.turn_store.turn
+        finish = "error"
+        with recorder.turn(record.conversation, record.author, self.config.provider, before.number) as recorded:
+            try:
+                finish = await self._run_steps()
+            except asyncio.CancelledError:
+                finish = "cancelled"
+                raise
+            finally:
+                # Its end may be stored with the last reply, and the next turn open.
+                done = self._make_result(finish, None) if self._ended is None else self._ended[0]
+                recorder.end_turn(
+                    recorded,
+                    finish=done.finish,
+                    usage=done.usage,
+                    cost=done.cost,
+                    steps=done.steps,
+                    calls=done.tool_calls,
+                )
+        return finish
 
     async def _waiting_result(self, finish: str) -> TurnResult:
         """Return the result of a suspended turn, which ends if it was cancelled at the same time."""
@@ -1026,7 +1063,9 @@ class TurnRunner:
         """
         while True:
             try:
-                return await self._call_model(prepared, index, self.config.clients.get())
+                endpoint, recorder = self.config.clients.get(), telemetry.active
+                call = self._call_model(prepared, index, endpoint)
+                return await (call if recorder is None else self._record_call(recorder, prepared.compiled, call))
             except ProviderFailed as failure:
                 sent = prepared.compiled.record.betas
                 refused = self.config.clients.note_refusal(failure, self.config.provider, sent)
@@ -1037,6 +1076,20 @@ class TurnRunner:
                 await self._use_channel()
                 await self._load_server_tools()
                 prepared = await self._prepare(self.preparer.prepare_for_next_model, index)
+
+    async def _record_call(
+        self, recorder: "Recorder", compiled: Compiled, call: Coroutine[None, None, ReceivedReply]
+    ) -> ReceivedReply:
+        """Call the model within a span, which covers retries."""
+        record = self.turn_store
+        with recorder.chat(record.conversation, record.author, self.config.provider) as recorded:
+            try:
+                received = await call
+                compiled = received.compiled
+            finally:
+                recorder.add_request(recorded, compiled)
+            recorder.add_reply(recorded, received.messages, total_usage(received.messages))
+        return received
 
     async def _call_model(self, prepared: PreparedStep, index: int, endpoint: Endpoint) -> ReceivedReply:
         """Send the request and return the reply. Retry a transient failure if nothing of the reply had arrived."""
@@ -1235,7 +1288,14 @@ class TurnRunner:
 
     async def _counted_summary(self, turn: int, wanted: SummarizerInput) -> ModelSummary:
         """Return a summary, and count what it has used: in this turn, or in its record if it no longer runs here."""
-        made, model = await summarize(self.config, wanted), self.config.provider.model
+        recorder, provider = telemetry.active, self.config.provider
+        model = provider.model
+        if recorder is None or self.config.summarize != "model":
+            made = await summarize(self.config, wanted)
+        else:
+            with recorder.chat(self.turn_store.conversation, self.turn_store.author, provider) as recorded:
+                made = await summarize(self.config, wanted)
+                recorder.add_reply(recorded, (), made.usage)
         if made.usage is not None:
             async with self._ending:
                 now, ended = self.turn_store.turn, [result.turn for result in self.results]

@@ -5,9 +5,10 @@ Jobs are rows of procrastinate's tables, in the schema of the store. A job names
 after the other.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, cast
 
-from contextc._json import decode, encode
+from contextc._json import JSONObject, as_object, decode, encode
 from contextc.errors import InvalidSetting
 from contextc.store import turn_records as records
 from contextc.store.message_log import find_tip
@@ -18,6 +19,8 @@ DEFAULT_QUEUE = "contextc"
 TASK_NAME = "contextc.run_turn"
 PROCESS_LESS_STATES = ("waiting", "queued")
 """States of a turn that continues later, and that no process runs now."""
+carry_trace: Callable[[], Mapping[str, str]] | None = None
+"""Returns the headers of the current trace. `contextc.telemetry` sets it."""
 
 
 class WorkerTurn(NamedTuple):
@@ -78,13 +81,17 @@ def defer_job(
     *,
     seconds: float = 0,
     continues: bool = False,
+    trace: Mapping[str, str] | None = None,
 ) -> None:
     """Insert a job, which workers see when the transaction is committed. It starts after so many seconds.
 
-    A job that continues a turn is taken before jobs of new input.
+    A job that continues a turn is taken before jobs of new input. `trace` are the headers of the trace that its turn
+    continues, by default the current one if telemetry is enabled.
     """
     set_search_path(tx)
-    arguments = encode({"conversation": conversation, "number": number, "agent": agent}).decode()
+    found = carry_trace() if trace is None and carry_trace is not None else trace
+    carried: JSONObject = {"trace": {**found}} if found else {}
+    arguments = encode({"conversation": conversation, "number": number, "agent": agent, **carried}).decode()
     tx.row(
         "SELECT procrastinate_defer_jobs_v1(ARRAY[ROW(?::text, ?::text, ?::integer, ?::text, NULL::text, ?::jsonb,"
         " CASE WHEN ?::float8 > 0 THEN now() + ?::float8 * interval '1 second' END)]::procrastinate_job_to_defer_v1[])",
@@ -162,7 +169,8 @@ def rescue_job(tx: Transaction, job: int, worker: int | None, *, max_deaths: int
         known = load_worker_turn(tx, number, agent)
         deaths = known.deaths + 1 if known is not None and known.turn == turn.number else 1
         save_trouble(tx, number, turn, deaths=min(deaths, max_deaths))
-    defer_job(tx, row[0], name, number, agent, continues=True)
+    trace = cast(dict[str, str], as_object(wanted.get("trace")))
+    defer_job(tx, row[0], name, number, agent, continues=True, trace=trace)
     return True
 
 

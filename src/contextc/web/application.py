@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.types import Receive, Scope, Send
 
+from contextc import telemetry
 from contextc.store import Store
 from contextc.web.app_state import AppState, ServerOptions
 from contextc.web.router import Router
@@ -33,7 +35,11 @@ def create_application(store: Store, options: ServerOptions | None = None) -> St
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch a request. Path patterns do not fit all names: a name may contain a line break."""
         found = app.router.not_found if scope["type"] != "http" else api if is_api_request(scope) else pages
-        await found(scope, receive, send)
+        if telemetry.active is None or found is not api:
+            await found(scope, receive, send)
+            return
+        with telemetry.active.continuing(Headers(scope=scope)):  # its turns run in tasks that begin within it
+            await found(scope, receive, send)
 
     app = Starlette(middleware=[Middleware(SecurityMiddleware, options=app_state.options)], lifespan=lifespan)
     app.router.default = answer

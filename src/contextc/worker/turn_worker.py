@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
+from contextc import telemetry
 from contextc._credential_mask import get_logger, mask_secrets
 from contextc._installed_packages import importing
 from contextc._worker_threads import run_blocking
@@ -345,12 +346,20 @@ class TurnWorker:
 
     # ── jobs ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _run_job(self, context: "JobContext", conversation: str, number: int, agent: str) -> None:
-        """Run what an agent has to do in a conversation."""
+    async def _run_job(
+        self,
+        context: "JobContext",
+        conversation: str,
+        number: int,
+        agent: str,
+        trace: Mapping[str, str] | None = None,
+    ) -> None:
+        """Run what an agent has to do in a conversation. `trace` are the headers of the trace that it continues."""
         id = context.job.id or 0
         job = self._running[id] = QueuedJob(id, context.job.queue, conversation, number, agent)
         try:
-            await self._run_turns(job, context.job.attempts)
+            with telemetry.continuing(trace):
+                await self._run_turns(job, context.job.attempts)
         finally:
             del self._running[id]
 

@@ -6,7 +6,14 @@ from msgspec.structs import replace
 
 from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import JSONOption
-from contextc.cli.inputs import AgentCommandOptions, StoreOption, check_positive, open_configured_store, resolve_root
+from contextc.cli.inputs import (
+    AgentCommandOptions,
+    StoreOption,
+    check_positive,
+    enable_telemetry,
+    open_configured_store,
+    resolve_root,
+)
 from contextc.errors import InvalidSetting
 
 
@@ -54,6 +61,7 @@ def run(**given: Any) -> None:
         raise InvalidSetting("Both --conversation and --continue are given", fix="Pass one of the two.")
     check_positive(steps=options.steps, budget=options.budget, output=options.output, window=options.window)
     question = options.question if options.prompt is None else options.prompt
+    enable_telemetry()
     with open_configured_store(options.store, create=True) as handle:
         code = run_chat(handle, replace(options, question=question, root=resolve_root(options.root)))
     raise Exit(code)

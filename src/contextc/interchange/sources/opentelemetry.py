@@ -24,9 +24,10 @@ from contextc.interchange.spans import (
     text_of_parts,
 )
 from contextc.messages import Usage
+from contextc.telemetry import names
 
 ABOUT = "spans by OpenTelemetry's GenAI conventions, as OTLP JSON or JSON Lines"
-OPERATIONS = ("", "chat", "generate_content", "text_completion", "completion")
+OPERATIONS = ("", names.CHAT, "generate_content", "text_completion", "completion")
 SETTINGS = {
     "temperature": "temperature",
     "top_p": "top_p",
@@ -71,25 +72,25 @@ def read_exchanges(value: JSON) -> list[LoggedExchange]:
 
 
 def _exchange(span: Span, logged: list[SpanEvent]) -> LoggedExchange | None:
-    operation = str(span.get("gen_ai.operation.name") or "")
-    model = str(span.get("gen_ai.request.model") or span.get("gen_ai.response.model") or "")
+    operation = str(span.get(names.OPERATION_NAME) or "")
+    model = str(span.get(names.REQUEST_MODEL) or span.get(names.RESPONSE_MODEL) or "")
     if operation not in OPERATIONS or not model:
         return None
     messages, answers = _messages(span, [*span.events, *logged])
     if not messages:
         return LoggedExchange(is_chat=True, body=None, note=NOT_CAPTURED, id=f"span {span.id}")
-    reasons = span.get("gen_ai.response.finish_reasons")
+    reasons = span.get(names.FINISH_REASONS)
     first: JSON = cast(list[JSON], reasons)[0] if isinstance(reasons, list) and reasons else None
     return make_exchange(
         span,
         messages,
         answers,
-        provider=str(span.get("gen_ai.provider.name") or span.get("gen_ai.system") or ""),
+        provider=str(span.get(names.PROVIDER_NAME) or span.get("gen_ai.system") or ""),
         model=model,
-        reply_model=str(span.get("gen_ai.response.model") or ""),
+        reply_model=str(span.get(names.RESPONSE_MODEL) or ""),
         settings=_settings(span),
         usage=_usage(span),
-        conversation=str(span.get("gen_ai.conversation.id") or span.get("session.id") or ""),
+        conversation=str(span.get(names.CONVERSATION_ID) or span.get("session.id") or ""),
         finish=str(first or ""),
     )
 
@@ -116,7 +117,7 @@ def _usage(span: Span) -> Usage | None:
 def _settings(span: Span) -> JSONObject:
     request = as_object(span.get("gen_ai.request"))
     found = {ours: request[name] for name, ours in SETTINGS.items() if request.get(name) is not None}
-    tools = as_objects(read_json(span.get("gen_ai.tool.definitions")))
+    tools = as_objects(read_json(span.get(names.TOOL_DEFINITIONS)))
     made = [
         tool
         if isinstance(tool.get("function"), dict)
@@ -131,10 +132,10 @@ def _messages(span: Span, events: list[SpanEvent]) -> tuple[list[JSONObject], li
     """Return the messages of the request and the answers, in the shape of Chat Completions."""
     details = next((each for each in events if each.name == "gen_ai.client.inference.operation.details"), None)
     for holder in (span.attributes, details.attributes if details is not None else {}):
-        given = as_objects(read_json(find_path(holder, "gen_ai.input.messages")))
+        given = as_objects(read_json(find_path(holder, names.INPUT_MESSAGES)))
         if given:
-            said = as_objects(read_json(find_path(holder, "gen_ai.output.messages")))
-            system = read_json(find_path(holder, "gen_ai.system_instructions"))
+            said = as_objects(read_json(find_path(holder, names.OUTPUT_MESSAGES)))
+            system = read_json(find_path(holder, names.SYSTEM_INSTRUCTIONS))
             head = [{"role": "system", "content": _content(system)}] if system else []
             messages = [made for message in given for made in _from_parts(message)]
             return [*head, *messages], [made for message in said for made in _from_parts(message)]
