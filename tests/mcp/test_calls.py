@@ -101,6 +101,20 @@ def test_a_server_is_started_once_and_ended_with_its_agent() -> None:
         os.kill(process, 0)
 
 
+def test_turns_that_begin_together_wait_for_the_same_start() -> None:
+    async def work() -> list[str]:
+        model = FakeModel(lambda request: "Done." if request.messages[-1].tool_results else call)
+        async with cc.Agent(model, mcp_servers=[plain()]) as agent:
+            found = await asyncio.gather(*[agent.run("Go.") for _ in range(3)])
+        return [results(each)[0].text for each in found]
+
+    call = cc.tool_call("c1", "plain__process", {})
+    texts = asyncio.run(work())
+    assert len(texts) == 3
+    assert len({*texts}) == 1
+    assert texts[0].isdecimal()
+
+
 def test_an_agent_without_an_event_loop_leaves_no_process() -> None:
     agent = cc.Agent(calling(("plain__process", {})), mcp_servers=[plain()])
     (result,) = results(agent.run_sync("Go."))

@@ -16,9 +16,9 @@ from tests.mcp.servers import calling, modern, results
 
 
 @asynccontextmanager
-async def serving(port: int = 0) -> AsyncGenerator[str]:
-    """Serve the server of the newer protocol at an address on this machine."""
-    app = package_server.streamable_http_app()
+async def serving(port: int = 0, app: Any = None) -> AsyncGenerator[str]:
+    """Serve an application at an address on this machine, by default the server of the newer protocol."""
+    app = app or package_server.streamable_http_app()
     web = uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical", timeout_graceful_shutdown=1))
     running = asyncio.create_task(web.serve())
     while not web.started:
@@ -99,6 +99,34 @@ def test_a_server_that_is_not_there_does_not_lose_the_turn() -> None:
     text, problems = asyncio.run(work())
     assert text == "Hi."
     assert "gone" in problems
+
+
+async def hang(scope: Any, receive: Any, send: Any) -> None:
+    """Answer as a server of the older protocol that hangs as soon as its session has begun."""
+    if scope["type"] != "http":
+        return
+    message = json.loads((await receive()).get("body") or b"{}")
+    if message.get("method") not in ("initialize", "server/discover"):
+        await asyncio.Event().wait()
+    body: dict[str, Any] = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] == "initialize":
+        info = {"name": "hangs", "version": "1"}
+        body["result"] = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
+    else:
+        body["error"] = {"code": -32601, "message": "unknown method"}
+    headers = [(b"content-type", b"application/json"), (b"mcp-session-id", b"one")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+
+
+def test_a_server_that_hangs_in_its_session_keeps_neither_the_turn_nor_the_end_of_the_agent() -> None:
+    async def work() -> str:
+        async with serving(app=hang) as url:
+            server = cc.MCPServer(name="hangs", url=url, start_timeout=0.5)
+            async with cc.Agent(FakeModel("Hi."), mcp_servers=[server]) as agent:
+                return (await agent.run("Hello.")).text
+
+    assert asyncio.run(work()) == "Hi."
 
 
 def test_a_server_that_goes_away_and_comes_back_is_connected_again() -> None:

@@ -12,7 +12,7 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
 from importlib import import_module
 from math import ceil, inf
@@ -46,6 +46,10 @@ MAX_FAILURES, MAX_PAUSE = 5, 60.0
 """A server is not started again after so many failures in a row; the longest pause before a start, in seconds."""
 MAX_EVENT_BYTES = 32 << 20
 """The largest message of an HTTP server that is sent as an event."""
+CLOSE_SECONDS = 8.0
+"""The longest time for the end of a process or a connection. The package takes up to 6 seconds to kill a process."""
+END_SECONDS = 1.0
+"""The time that an HTTP server has to answer the end of its session."""
 HTTP_TIMEOUT = 300.0
 """The longest silence of an HTTP server, in seconds."""
 STDERR_BYTES = 2_000
@@ -67,9 +71,11 @@ class ServerConnection:
         """The reason why the server does not run, for people."""
         self._client: Client | None = None
         self._owner: asyncio.Task[None] | None = None
+        self._opening: asyncio.Timeout | None = None
+        """The time limit of a start that goes on. Nothing else may cancel the owner while it ends the process."""
         self._opened = asyncio.Event()
         self._stop = asyncio.Event()
-        self._is_closing = self._was_awaited = self._is_listening = False
+        self._is_closing = self._was_tried = self._is_listening = False
         self._is_stale, self._fresh_until = True, 0.0
         self._failures, self._not_before = 0, 0.0
         self._loading = asyncio.Lock()
@@ -81,8 +87,7 @@ class ServerConnection:
         """
         if self._client is not None:
             await self._refresh_list(self._client)
-        elif not self._was_awaited:
-            self._was_awaited = True
+        elif not self._was_tried:
             await self._run()
         else:
             self._start()
@@ -98,18 +103,20 @@ class ServerConnection:
         if (owner := self._owner) is not None:
             self._is_closing = True
             self._stop.set()
-            if self._client is None:  # it is being opened
+            if self._opening is not None and not self._opening.expired():
+                self._opening.reschedule(asyncio.get_running_loop().time())
+            await asyncio.wait({owner}, timeout=CLOSE_SECONDS)
+            if not owner.done():  # an HTTP server that does not answer the end of its session
                 owner.cancel()
-            await asyncio.wait({owner})
-            self._is_closing = False
-        self._failures, self._was_awaited = 0, False
+                await asyncio.wait({owner}, timeout=CLOSE_SECONDS)
 
     def _stopped_text(self) -> str:
         if self._failures >= MAX_FAILURES:
             return f"The server {self.server.name} does not run and is not started again: {self.problem}."
         wait = self._not_before - asyncio.get_running_loop().time()
         again = f"in {ceil(wait)} seconds" if wait > 0 else "with the next call"
-        return f"The server {self.server.name} does not run: {self.problem}. It is started again {again}."
+        problem = self.problem or "it was not ready in time"
+        return f"The server {self.server.name} does not run: {problem}. It is started again {again}."
 
     # ── the task that owns the connection ─────────────────────────────────────────────────────────────────────────────
 
@@ -125,9 +132,12 @@ class ServerConnection:
     async def _run(self) -> "Client | None":
         """Start the server, and wait until it runs. Return None if it cannot run now."""
         if self._opened.is_set() and (ending := self._owner) is not None:
-            await asyncio.wait({ending})
+            await asyncio.wait({ending}, timeout=CLOSE_SECONDS)
         if self._start():
-            await self._opened.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.server.start_timeout + CLOSE_SECONDS):
+                    await self._opened.wait()
+            self._was_tried = True
         return self._client
 
     async def _own(self) -> None:
@@ -135,10 +145,10 @@ class ServerConnection:
         problem, stderr = ENDED_PROBLEM, _StderrTail()
         try:
             async with AsyncExitStack() as stack:
-                async with asyncio.timeout(self.server.start_timeout):
+                async with asyncio.timeout(self.server.start_timeout) as self._opening:
                     client = await self._open(stack, stderr)
                     await self._load_tools(client)
-                self._client, self.problem = client, ""
+                self._client, self._opening, self.problem = client, None, ""
                 self._opened.set()
                 listening = asyncio.create_task(self._listen(client))
                 try:
@@ -158,7 +168,7 @@ class ServerConnection:
             problem = ""
             raise
         finally:
-            self._client = self._owner = None
+            self._client = self._owner = self._opening = None
             if problem and not self._is_closing:
                 self._note_failure(problem, stderr.text)
             self._opened.set()
@@ -378,7 +388,12 @@ async def _open_http(server: MCPServer, stack: AsyncExitStack) -> "Transport":
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
-    client = httpx2.AsyncClient(headers=dict(server.headers), timeout=HTTP_TIMEOUT)
+    async def shorten_farewell(request: httpx2.Request) -> None:
+        if request.method == "DELETE":  # the end of a session: a server that hangs must not hold up ours
+            request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), END_SECONDS)
+
+    hooks = {"request": [shorten_farewell]}
+    client = httpx2.AsyncClient(headers=dict(server.headers), timeout=HTTP_TIMEOUT, event_hooks=hooks)
     await stack.enter_async_context(client)
     return streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES)
 
