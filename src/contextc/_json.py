@@ -93,12 +93,12 @@ def is_valid_json(value: JSON) -> bool:
     for _ in range(MAX_DEPTH):
         inside: list[JSON] = []
         for item in level:
-            kind = cast(object, type(item))
+            kind: object = type(item)  # pyright: ignore[reportUnknownVariableType]
             if kind is str or item is None or kind is bool:
                 continue
             if kind is dict:
-                for key in cast(dict[object, object], item):
-                    if type(key) is not str:
+                for key in item:
+                    if type(key) is not str:  # pyright: ignore[reportUnnecessaryComparison]
                         return False
                 inside += item.values()
             elif kind is list:
@@ -163,7 +163,7 @@ def map_strings(value: JSON, change: Callable[[str], str]) -> JSON:
 
 def as_object(value: JSON) -> JSONObject:
     """Return the value if it is an object; else an empty one."""
-    return cast(JSONObject, value) if isinstance(value, dict) else {}
+    return value if isinstance(value, dict) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def as_objects(value: JSON) -> list[JSONObject]:

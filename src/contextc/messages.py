@@ -92,7 +92,7 @@ class ToolCall(Part, frozen=True, tag="tool_call", kw_only=True):
     malformed: bool = False
 
     def __post_init__(self) -> None:
-        written = cast(object, self.arguments)
+        written: object = self.arguments
         if isinstance(written, str):
             parsed = parse_object(written) if written.strip() else {}
             _set_field(self, "arguments", parsed or {})
@@ -132,7 +132,7 @@ class ToolResult(Part, frozen=True, tag="tool_result", kw_only=True):
     is_error: bool = False
 
     def __post_init__(self) -> None:
-        content = cast(object, self.content)
+        content: object = self.content
         if not isinstance(content, str):
             _set_field(self, "content", _result_content(content))
 

@@ -463,9 +463,10 @@ class Compiled:
         return chunks
 
     def _mark_last(self, chunks: list[bytes]) -> None:
-        index = next((index for index in range(len(chunks) - 1, -1, -1) if chunks[index]), None)
-        if index is not None:
-            chunks[index] = mark_chunk(self.formatter, chunks[index], self.draft.ttl or "")
+        for index in range(len(chunks) - 1, -1, -1):
+            if chunk := chunks[index]:
+                chunks[index] = mark_chunk(self.formatter, chunk, self.draft.ttl or "")
+                return
 
 
 @lru_cache(MAX_CACHED_CHUNKS)  # the last chunk of a request is marked in the next one too

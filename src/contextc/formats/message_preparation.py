@@ -540,7 +540,10 @@ class NameCodec(NamedTuple):
 
     def encode_id(self, text: str) -> str:
         """Return the encoded id of a call."""
-        return text if self.ids is None or text in self.ids.known_unchanged else self.ids.encode(text)
+        ids = self.ids
+        if ids is None or text in ids.known_unchanged or ids.remember_unchanged(text):
+            return text
+        return ids.encode(text)
 
     def encode_name(self, text: str) -> str:
         """Return the encoded name of a tool."""
@@ -587,9 +590,10 @@ class NameCodec(NamedTuple):
 
     def decode(self, message: Message) -> Message:
         """Return the message with ids and names decoded."""
-        if self.ids is None and self.names is None:
-            return message
-        return _with_changed_parts(message, self._decode_part)
+        for part in message.parts:
+            if (type(part) is ToolCall or type(part) is ToolResult) and self._decode_part(part) is not part:
+                return _with_changed_parts(message, self._decode_part)
+        return message
 
     def decode_tool(self, tool: Tool | NativeTool) -> Tool | NativeTool:
         if isinstance(tool, NativeTool) or self.names is None or (name := self.names.decode(tool.name)) == tool.name:
@@ -616,7 +620,7 @@ class NameCodec(NamedTuple):
         if self.names is not None:
             part = _with_name(part, self.names.decode(part.name))
         call_id = part.id if isinstance(part, ToolCall) else part.call_id
-        if self.ids is None or self.ids.is_unchanged(call_id):
+        if self.ids is None or call_id in self.ids.known_unchanged or self.ids.remember_unchanged(call_id):
             return part
         if (read := self.ids.decode(call_id)) != call_id:
             return _with_id(part, read)

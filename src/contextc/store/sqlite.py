@@ -117,32 +117,33 @@ class WriteQueue:
 
     def write(self, work: Callable[[Transaction], Result], run_alone: Callable[[], Result]) -> Result:
         """Run work in a group, or by calling `run_alone`."""
-        return self._refuse_nested(
-            lambda: (
-                self._write_on_main_thread(run_alone)
-                if _is_main()
-                else self._queue_and_run(_QueuedWriter(work), run_alone)
-            )
-        )
+        self._enter()
+        try:
+            if get_ident() == _main_thread:
+                return self._write_on_main_thread(run_alone)
+            return self._queue_and_run(_QueuedWriter(work), run_alone)
+        finally:
+            self._inside.discard(get_ident())
 
     def try_now(self, statement: Callable[[], bool]) -> bool:
         """Run one short statement if no other thread writes. Otherwise return False: queue it with `write`."""
-        return self._refuse_nested(
-            lambda: self._write_on_main_thread(statement) if _is_main() else self._run_if_free(statement)
-        )
+        self._enter()
+        try:
+            return (
+                self._write_on_main_thread(statement) if get_ident() == _main_thread else self._run_if_free(statement)
+            )
+        finally:
+            self._inside.discard(get_ident())
 
-    def _refuse_nested(self, write: Callable[[], Result]) -> Result:
+    def _enter(self) -> None:
+        """Note that this thread writes, or raise `InvalidInput` if it does already."""
         me = get_ident()
         if me in self._inside:
             raise InvalidInput(
                 "A write was started inside another one of the same thread, which would deadlock",
                 fix="Use the transaction that the work received, or write after it has returned.",
             )
-        try:
-            self._inside.add(me)
-            return write()
-        finally:
-            self._inside.discard(me)
+        self._inside.add(me)
 
     def _write_on_main_thread(self, write: Callable[[], Result]) -> Result:
         """Write on the main thread."""
@@ -223,8 +224,17 @@ class WriteQueue:
             after.call()
 
 
-def _is_main() -> bool:
-    return get_ident() == threading.main_thread().ident
+_main_thread = threading.main_thread().ident
+"""The main thread: in a forked process the one that forked it."""
+
+
+def _find_main_thread() -> None:
+    global _main_thread
+    _main_thread = threading.main_thread().ident
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_find_main_thread)
 
 
 # ── the back-end ──────────────────────────────────────────────────────────────────────────────────────────────────────
