@@ -4,7 +4,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import contextc as cc
 from contextc.errors import ConversationBusy, InvalidInput, KeyReused, ProviderFailed
 from contextc.events import InputDequeued, InputQueued
 from contextc.executor import Suspend
+from contextc.executor.event_hub import watch
 from contextc.formats.base import Request
 from contextc.testing import FakeModel
 
@@ -58,14 +59,17 @@ class Holding:
     def queued(self) -> list[str]:
         return [each.message.text for each in self.agent.store.queued("demo")]
 
+    async def wait_for_inputs(self, count: int) -> None:
+        """Wait until so many inputs wait for the turn."""
+        waiting = 0
+        async with asyncio.timeout(PATIENCE), aclosing(watch(self.agent.store, "demo")) as events:
+            async for event in events:
+                waiting += isinstance(event, InputQueued) - isinstance(event, InputDequeued)
+                if waiting == count:
+                    return
+
     def texts(self) -> list[str]:
         return [each.text for each in self.agent.store.load("demo") if each.text]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 def test_a_second_input_is_stored_and_waits_its_turn() -> None:
@@ -78,7 +82,7 @@ def test_a_second_input_is_stored_and_waits_its_turn() -> None:
         waiting = [
             asyncio.create_task(holding.agent.run(name, conversation="demo", deps=f"deps of {name}")) for name in names
         ]
-        await until(lambda: len(holding.queued()) == 4)
+        await holding.wait_for_inputs(4)
         assert holding.queued() == names
         holding.gate.set()
         results = await asyncio.gather(running, *waiting)
@@ -106,7 +110,7 @@ def test_zero_refuses_and_a_limit_withdraws_the_input() -> None:
         ]
         assert [type(event) for event in events] == [InputQueued, InputDequeued]
         cancelled = asyncio.create_task(holding.agent.run("two", conversation="demo"))
-        await until(lambda: holding.queued())
+        await holding.wait_for_inputs(1)
         cancelled.cancel()
         with pytest.raises(asyncio.CancelledError):
             await cancelled
@@ -123,7 +127,7 @@ def test_a_person_removes_input_that_waits() -> None:
         holding = Holding()
         running = await holding.start()
         waiting = asyncio.create_task(holding.agent.run("two", conversation="demo"))
-        await until(lambda: holding.queued())
+        await holding.wait_for_inputs(1)
         number = holding.agent.store.queued("demo")[0].number
         holding.agent.store.write(lambda tx: tx.run("DELETE FROM main.queue WHERE number = ?", number))
         holding.gate.set()
@@ -141,7 +145,7 @@ def test_the_same_key_is_stored_and_answered_once(store: cc.Store) -> None:
         holding = Holding(store)
         running = await holding.start()
         twice = [asyncio.create_task(holding.agent.run("two", conversation="demo", key="k")) for _ in range(3)]
-        await until(lambda: holding.queued())
+        await holding.wait_for_inputs(1)
         holding.gate.set()
         results = await asyncio.gather(*twice)
         again = await holding.agent.run("two", conversation="demo", key="k")
@@ -227,7 +231,7 @@ def wait_until_killed(address: str) -> None:
                 asyncio.create_task(holding.agent.run(name, conversation="demo", key=f"key of {name}"))
                 for name in ("two", "three")
             ]
-            await until(lambda: len(holding.queued()) == 2)
+            await holding.wait_for_inputs(2)
             os.kill(os.getpid(), signal.SIGKILL)
             await asyncio.gather(running, *waiting)
 
@@ -275,7 +279,7 @@ def test_input_of_two_store_handles_waits_for_the_same_turn(shared_address: str)
                 asyncio.create_task(holding.agent.run(name, conversation="demo", deps=name))
                 for name, holding in (("two", there), ("three", there), ("four", here))
             ]
-            await until(lambda: len(here.queued()) == 3)
+            await here.wait_for_inputs(3)
             here.gate.set()
             results = await asyncio.gather(running, *waiting)
             assert [result.text for result in results] == [

@@ -89,7 +89,7 @@ async def test_a_program_killed_in_the_stream_costs_nothing_but_its_turn(tmp_pat
                         if event["method"] == "item/agentMessage/delta":
                             os.kill(line.pid or 0, signal.SIGKILL)
 
-            with pytest.raises(cc.errors.ProviderFailed, match="it ended with -9") as caught:
+            with pytest.raises(cc.errors.ProviderFailed, match="it exited with status -9") as caught:
                 await die()
             assert caught.value.kind == "transient"
             third = await codex.ask(line, "three", first, revert=True)
@@ -122,7 +122,11 @@ async def test_a_cancelled_turn_is_taken_back(tmp_path: Path) -> None:
 
 async def test_a_silent_api_is_given_up_in_time(tmp_path: Path) -> None:
     """The timeout of a call applies between two pieces of a reply, and the turn is interrupted."""
-    with FakeVendors(replies(), faults=second(faults.stalled(0.6))) as standin:
+
+    def plan(ask: AcceptedRequest) -> Fault | None:  # by its text: the call may end before its request arrives
+        return faults.stalled(0.6) if ask.request.messages[-1].text == "two" else None
+
+    with FakeVendors(replies(), faults=plan) as standin:
         codex = Codex(tmp_path / "home", standin)
         async with codex.line() as line:
             first = await codex.ask(line, "one")

@@ -6,13 +6,14 @@ import asyncio
 import os
 import shutil
 import signal
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from pathlib import Path
 
 import pytest
 
 import contextc as cc
 from contextc.compiler.manifest import Manifest
+from contextc.events import TextDelta
 from contextc.store import session_transcripts
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Fault, Plan, Reply, RequestRecord, ScriptedCall, faults
 from tests.fake_vendors.responses import refused
@@ -105,12 +106,14 @@ def test_the_program_is_killed_in_the_stream(program: ProgramUnderTest, setup: A
         await turn(agent, "talk", "«u1» Hello.")
         before = children()
         running = agent.start("talk", "«u2» Tell me more.")
-        while len(standin.records) < 2 or not any(record.fault for record in standin.records):
-            await asyncio.sleep(0.05)
-        await asyncio.sleep(0.3)
+        async with aclosing(running.events()) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    break
         for pid in children() | before:
-            if b"claude" in (command := Path(f"/proc/{pid}/cmdline").read_bytes()) or b"codex" in command:
-                os.kill(pid, signal.SIGKILL)
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                if b"claude" in (command := Path(f"/proc/{pid}/cmdline").read_bytes()) or b"codex" in command:
+                    os.kill(pid, signal.SIGKILL)
         await running.wait()
         await turn(agent, "talk", "«u3» Go on.")
         await (await agent.client()).close()
