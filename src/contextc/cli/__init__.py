@@ -55,6 +55,7 @@ COMMANDS = {
     "restore": "store_commands:restore_store",
     "tour": "tour",
     "trust": "trust",
+    "mcp": "mcp",
 }
 """The commands in the order of `contextc --help`, each with its module and function, if that is not `run`."""
 

@@ -5,7 +5,7 @@ from typing import Annotated, cast
 
 from rich.table import Table
 
-from contextc._json import JSONObject, decode_json
+from contextc._json import JSON, JSONObject, decode_json
 from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
 from contextc.cli.explain import find_channels
@@ -25,6 +25,7 @@ from contextc.linting.request_reading import (
     read_requests,
     write_requests,
 )
+from contextc.store import Store
 from contextc.store.ledger_schema import Channel
 
 MAX_VIOLATIONS = 200
@@ -124,14 +125,23 @@ def _lint_stored(
     conversation: str, request: int | None, model: str | None, store: str | None
 ) -> list[tuple[str, list[Violation]]]:
     """Check the request as it was sent on each channel: by its number, or the last one."""
-    found: list[tuple[str, list[Violation]]] = []
     with open_configured_store(store) as handle:
-        for each in find_channels(handle, conversation, model, None, None):
-            form = load_channel_formatter(handle, each.channel)
-            body = rebuild(handle, each.channel, form, request)
-            answered = was_answered(handle, each.channel, request)
-            violations = lint(_decode_body(body, each.channel), format=form.name, answered=answered)
-            found.append((str(each.channel), violations))
+        return [
+            (where, lint(body, format=format, answered=answered))
+            for where, body, format, answered in load_stored_requests(handle, conversation, request, model)
+        ]
+
+
+def load_stored_requests(
+    store: Store, conversation: str, request: int | None, model: str | None
+) -> list[tuple[str, JSON, str, bool]]:
+    """Return the request of each channel: the channel, the body, its format, and whether it was answered."""
+    found: list[tuple[str, JSON, str, bool]] = []
+    for each in find_channels(store, conversation, model, None, None):
+        form = load_channel_formatter(store, each.channel)
+        body = rebuild(store, each.channel, form, request)
+        answered = was_answered(store, each.channel, request)
+        found.append((str(each.channel), _decode_body(body, each.channel), form.name, answered))
     return found
 
 

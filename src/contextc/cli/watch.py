@@ -126,6 +126,7 @@ def run(
         access=AccessRules(token=token),
         redact=tuple(redact or ()),
         timeouts=Timeouts(silence=timeout),
+        directory=os.getcwd(),
         acting=ActingOptions(lints=lint, fixes=fix, fits=fit, converts_to=provider(convert) if convert else None),
     )
     with ExitStack() as leaving:

@@ -343,11 +343,12 @@ def render_passages(passages: Sequence[HistoryPassage]) -> str:
     """Return the passages as text for a model: data, each with its id and its author."""
     if not passages:
         return "Nothing found. Search with other words: names, ids, paths, or words that were used."
-    shown = "\n\n".join([f"{_title(each)}\n{escape_markers(each.text)}" for each in passages])
+    shown = "\n\n".join([f"{passage_title(each)}\n{escape_markers(each.text)}" for each in passages])
     return f"{with_tags('search-results', shown)}\nfetch_result reads the whole message of an id."
 
 
-def _title(passage: HistoryPassage) -> str:
+def passage_title(passage: HistoryPassage) -> str:
+    """Return the id of a passage, its author, and what it is from."""
     what = {"text": "", "call": "arguments of ", "result": "result of ", "file": "file "}[passage.kind]
     author = escaped_line(passage.author) if passage.author is not None else passage.role
     return f"{passage.id} ({author}{', ' if what else ''}{what}{escaped_line(passage.tool)})"
@@ -450,7 +451,7 @@ def _select(candidates: Sequence[_Candidate], counter: TokenCounter, max_tokens:
             offset=start,
             score=each.score,
         )
-        left -= counter.count_text(f"{_title(passage)}\n{passage.text}\n\n")
+        left -= counter.count_text(f"{passage_title(passage)}\n{passage.text}\n\n")
         if left < 0:
             return
         seen.add(plain)

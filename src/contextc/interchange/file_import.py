@@ -62,7 +62,8 @@ from contextc.observation.exchange_parser import (
 from contextc.observation.observed_request import IMPORTED, RecordOptions, StoredMessages
 from contextc.observation.write_observed import ExchangeRecording, record_exchanges
 from contextc.store import Conversation, Store, message_log
-from contextc.store.message_log import SEQ_BITS, SEQ_MASK, find_tip, make_place
+from contextc.store.conversation_list import set_directory
+from contextc.store.message_log import SEQ_BITS, SEQ_MASK, find_tip, load_tip, make_place
 from contextc.store.transaction_engine import Transaction
 
 # ── model calls of a session ──────────────────────────────────────────────────────────────────────────────────────────
@@ -451,6 +452,8 @@ class _ImportRun:
                 self.store, name_choice, origin, marked, similar=self.similar, progress=self.progress
             )
             new_calls = self._record_calls(found, marked, placed)
+            if found.directory:
+                _save_directory(self.store, placed.conversation.name, found.directory)
             if found.agent is not None:
                 caller = self.agents.get((found.agent.session, found.agent.caller), "")
                 link_agent(self.store, placed.conversation.name, self.name, found.agent, caller)
@@ -486,6 +489,10 @@ class _ImportRun:
         id = to_name(found.id) or DEFAULT_NAME
         plain = self.into if self.into is not None and is_first else f"{self.into or self.name}-{id}"
         return NameChoice(plain, is_first, frozenset(each.name for each in self.outcomes if each.error is None))
+
+
+def _save_directory(store: Store, conversation: str, directory: str) -> None:
+    store.write(lambda tx: set_directory(tx, load_tip(tx, conversation).conversation, directory), repeatable=True)
 
 
 def _check_database(file: InputFile, name: str) -> None:

@@ -67,7 +67,8 @@ class FoundConversation(Struct, frozen=True, kw_only=True):
 
     Lines share the objects of their common messages. The last line is the current one. `left_out` lists the content
     that could not be imported, and why. `calls` are the model calls, oldest first. `agent` is set for the conversation
-    of a sub-agent, which follows that of its caller. `error` is the reason if nothing can be imported.
+    of a sub-agent, which follows that of its caller. `directory` is where the program worked, "" if it is not known.
+    `error` is the reason if nothing can be imported.
     """
 
     id: str
@@ -77,6 +78,7 @@ class FoundConversation(Struct, frozen=True, kw_only=True):
     is_derived_id: bool = False
     calls: Sequence[ModelCall] = ()
     agent: AgentLink | None = None
+    directory: str = ""
     error: str = ""
 
 
@@ -224,8 +226,21 @@ def _read_transcript_lines(lines: list[JSONObject], reading: TranscriptReader, i
     messages: list[Message] = [*([request.system] if request.system is not None else []), *request.messages]
     read = reading.read_calls(lines, messages)
     return FoundConversation(
-        id=id, title=reading.session_title(lines), lines=[*read.abandoned, read.messages], calls=read.calls
+        id=id,
+        title=reading.session_title(lines),
+        lines=[*read.abandoned, read.messages],
+        calls=read.calls,
+        directory=_find_directory(lines),
     )
+
+
+def _find_directory(lines: Sequence[JSONObject]) -> str:
+    """Return the first working directory that the lines of a transcript name."""
+    for line in lines:
+        for holder in (line, as_object(line.get("payload"))):
+            if isinstance(named := holder.get("cwd"), str) and named:
+                return named
+    return ""
 
 
 def parse_lines(data: bytes) -> tuple[list[JSONObject], list[int]]:

@@ -31,6 +31,7 @@ def observe(
     exchange_id: str = "",
     parent: ObservedRequest | str | None = None,
     actions: Sequence[ProxyAction] = (),
+    directory: str = "",
 ) -> ObservedRequest:
     """Record a request that other software made, and its reply.
 
@@ -42,12 +43,14 @@ def observe(
     expressions, or True for all built-in patterns. Such a request is marked inexact. An exchange with an `exchange_id`
     is recorded once: if it was recorded before, that record is returned. `parent` is the request that started this
     sub-agent, or the name of its conversation: then it is the last request of it. It counts for the first request of a
-    conversation. `actions` are what the proxy found or changed.
+    conversation. `actions` are what the proxy found or changed. `directory` is where the software works: `contextc mcp`
+    finds the conversations of a project by it.
     """
     began = time or message_log.now_ms()
     if not isinstance(began, int) or not isinstance(ended or 0, int):
         raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
     named = {"conversation": conversation, "url": url, "model": model, "provider": provider, "parent": parent}
+    named["directory"] = directory
     for name, text in (*named.items(), ("exchange_id", exchange_id)):
         _check_text(name, text)
     headers = {fix_surrogates(name): fix_surrogates(value) for name, value in (headers or {}).items()}
@@ -81,6 +84,7 @@ def observe(
             redacted=body != sent,
             parent=(parent.channel, parent.request) if isinstance(parent, ObservedRequest) else parent or "",
             actions=tuple([redactor.redact_action(each) if redactor else each for each in actions]),
+            directory=directory,
         ),
     )
 

@@ -63,6 +63,7 @@ from contextc.observation.request_rows import (
     without_redacted,
 )
 from contextc.store import Store, message_log
+from contextc.store.conversation_list import set_directory
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
@@ -255,6 +256,8 @@ class ExchangeRecording:
             place = 0
         channel = Channel(name, DEFAULT_AGENT, given.provider_name, given.model)
         at = existing or message_log.insert_conversation(tx, name)
+        if existing is None:
+            set_directory(tx, at.conversation, self.options.directory)
         if match is not None and (existing is None or not existing.seq):
             match = finder.add_parent(tx, match)
             session = given.ids.session or (IMPORTED if self.options.names is not None else "")

@@ -296,6 +296,7 @@ class ConvertingExchange(BufferedExchange):
                     if (name := field.name.decode()) in allowed and name != "content-encoding"
                 },
                 actions=converted.actions,
+                directory=self.relay.directory,
             )
         )
         self._record.request(converted.body)

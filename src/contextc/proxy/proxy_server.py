@@ -174,7 +174,9 @@ CLOSE_SECONDS = 30.0
 
 
 class ProxyServer:
-    """A proxy that records to a store. `store` is its address: another process opens it."""
+    """A proxy that records to a store. `store` is its address: another process opens it. `directory` is where its one
+    client works.
+    """
 
     def __init__(
         self,
@@ -187,6 +189,7 @@ class ProxyServer:
         folder: Path | None = None,
         limits: SpoolLimits | None = None,
         acting: ActingOptions | None = None,
+        directory: str = "",
     ) -> None:
         if store.startswith("memory:"):
             raise InvalidSetting(
@@ -206,6 +209,7 @@ class ProxyServer:
             timeouts=timeouts,
             describe=self.describe,
             make_exchange=_exchange_maker(acting, access),
+            directory=directory,
         )
         self.started, self.address = now_ms(), ""
         self._status = StatusWriter(self.spool.folder, self.status)

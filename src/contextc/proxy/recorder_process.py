@@ -159,6 +159,7 @@ class SpoolRecorder:
             redact=self._redact,
             exchange_id=id,
             actions=actions,
+            directory=start.directory,
         )
 
 

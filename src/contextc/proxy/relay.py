@@ -120,6 +120,7 @@ class RelayedExchange:
                 headers={name: value for name, value in headers if name in allowed},
                 is_chunked=self.body.is_chunked,
                 actions=actions,
+                directory=self.relay.directory,
             ),
             find_credentials(headers, query),
         )
@@ -343,7 +344,8 @@ class Timeouts(NamedTuple):
 class Relay:
     """The relay of one proxy. `describe` returns what `/contextc/status` shows.
 
-    `make_exchange` makes the exchange for the head of a request; options that change requests have others. Without
+    `make_exchange` makes the exchange for the head of a request; options that change requests have others. `directory`
+    is where the one client of the proxy works, if there is only one. Without
     `max_clients`, the limit of open files decides how many connections there may be.
     """
 
@@ -357,7 +359,9 @@ class Relay:
         describe: Callable[[], dict[str, object]] = dict[str, object],
         make_exchange: "Callable[[ClientConnection, bytes], RelayedExchange]" = RelayedExchange,
         max_clients: int | None = None,
+        directory: str = "",
     ) -> None:
+        self.directory = directory
         self.upstreams, self.spool, self.describe = upstreams, spool, describe
         self.make_exchange = make_exchange
         self.access, self.timeouts = access or AccessRules(), timeouts or Timeouts()

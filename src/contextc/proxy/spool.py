@@ -109,7 +109,7 @@ ERASE_BYTES = 1 << 20
 class ExchangeStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first frame of an exchange. `headers` has the allowed ones only, `url` has no query.
 
-    `actions` are what options of the proxy changed in the request.
+    `actions` are what options of the proxy changed in the request. `directory` is where the client works, if known.
     """
 
     upstream: str
@@ -118,6 +118,7 @@ class ExchangeStart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     headers: dict[str, str] = {}
     is_chunked: bool = False
     actions: tuple[ProxyAction, ...] = ()
+    directory: str = ""
 
 
 class ResponseStart(Struct, frozen=True, kw_only=True, omit_defaults=True):

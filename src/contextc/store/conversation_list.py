@@ -5,6 +5,7 @@ read along an index, with a few queries for all its conversations. Conversations
 second are sorted by number, newest first. Unreadable messages are skipped here; the doctor reports them.
 """
 
+import os
 import re
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -321,6 +322,50 @@ def check_title(title: str) -> str:
     if len(line) > MAX_GIVEN_TITLE:
         raise InvalidInput(f"title must have at most {MAX_GIVEN_TITLE} characters", got=len(line))
     return line
+
+
+def set_directory(tx: Transaction, number: int, directory: str) -> None:
+    """Set the working directory that a conversation comes from, unless one is known."""
+    if directory:
+        values = os.path.realpath(directory), number
+        tx.run("UPDATE main.conversation SET directory = ? WHERE number = ? AND directory = ''", *values)
+
+
+def list_names_in(tx: Transaction, directory: str) -> list[str]:
+    """Return the names of the conversations that come from a directory or one below it, in list order.
+
+    Those are conversations that were recorded or imported there, of agents that worked there, and of their sub-agents.
+    """
+    root = os.path.realpath(directory)
+    below = f"{root.rstrip(os.sep)}{os.sep}"
+    here = {
+        number
+        for number, place in chain(
+            tx.rows("SELECT number, directory FROM main.conversation WHERE directory <> ''"),
+            tx.rows(
+                "SELECT c.number, h.directory FROM main.channel h JOIN main.conversation c ON c.name = h.conversation"
+                " WHERE h.directory <> ''"
+            ),
+        )
+        if place == root or place.startswith(below)
+    }
+    parents: dict[int, int] = dict(
+        tx.rows(
+            "SELECT conversation, parent FROM main.observed_conversation WHERE parent > 0"
+            " UNION ALL SELECT conversation, parent FROM main.agent_call"
+        )
+    )
+    named = tx.rows(f"SELECT number, name FROM main.conversation c {LIST_ORDER}")
+    return [name for number, name in named if any(each in here for each in _line_of(number, parents))]
+
+
+def _line_of(number: int, parents: Mapping[int, int]) -> Iterator[int]:
+    """Yield a conversation and those above it."""
+    seen: set[int] = set()
+    while number and number not in seen:
+        seen.add(number)
+        yield number
+        number = parents.get(number, 0)
 
 
 def load_start_times(tx: Transaction) -> dict[str, int]:
