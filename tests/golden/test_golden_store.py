@@ -40,6 +40,7 @@ ADDED = (
     "event.body<error>.failure.",
     "event.body<retry>.failure.",
     "conversation.title",
+    "conversation.directory",
     "lease.request",
     "channel.state.head_static",
     "channel.state.tip",
