@@ -37,10 +37,10 @@ from contextc.store.store import open_with
 from contextc.testing import FakeModel
 from contextc.worker import TurnWorker, WorkerOptions
 from tests.conftest import often
+from tests.executor.event_waits import wait_for_event
 from tests.executor.scripted_tool_provider import Script, answered, asked, ended, said
 from tests.executor.scripted_tool_provider import agent as tool_provider
 from tests.executor.test_compaction_processes import DeadlyStore
-from tests.executor.test_waiting_input import until
 
 ANTHROPIC, OPENAI = "anthropic:claude-opus-5-5", "openai-chat:gpt-5"
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -580,12 +580,12 @@ def test_workers_go_on_after_an_answer(new_postgres_address: str, tmp_path: Path
                 running = asyncio.create_task(worker.run())
                 if number == 1:
                     await cc.submit(store, "demo", "go", agent="boss")
-                    await until(lambda: store.approvals("demo") and store.turns("demo")[-1].state == "waiting")
+                    await wait_for_event(store, "demo", TurnWaiting)
                     worker.stop()
                     await running
                     store.answer_approval(store.approvals("demo")[0].id, True)
                 else:
-                    await until(lambda: store.turns("demo")[-1].state == "finished")
+                    await wait_for_event(store, "demo", TurnFinish)
                     worker.stop()
                     await running
             check_whole(store, file)
@@ -624,7 +624,7 @@ def test_a_worker_that_stops_hands_the_called_agent_over(new_postgres_address: s
         boss = make(lambda: None)
         worker = TurnWorker(store, {"boss": boss.executor}, WorkerOptions(heartbeat=0.2))
         running = asyncio.create_task(worker.run())
-        await until(lambda: store.turns("demo")[-1].state == "finished")
+        await wait_for_event(store, "demo", TurnFinish)
         worker.stop()
         await running
 

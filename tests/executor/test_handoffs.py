@@ -13,15 +13,15 @@ import pytest
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.errors import InvalidSetting, ProviderFailed, TurnWaits
-from contextc.events import StepStart, TurnStart
+from contextc.events import StepStart, TurnFinish, TurnStart, TurnWaiting
 from contextc.executor import AgentResult, Suspend
 from contextc.formats.base import Request
 from contextc.store.store import open_with
 from contextc.testing import FakeModel
 from contextc.worker import TurnWorker, WorkerOptions
 from tests.conftest import often
+from tests.executor.event_waits import wait_for_event
 from tests.executor.test_compaction_processes import DeadlyStore
-from tests.executor.test_waiting_input import until
 
 ANTHROPIC, OPENAI = "anthropic:claude-opus-5-5", "openai-chat:gpt-5"
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -342,12 +342,12 @@ def test_a_worker_goes_on_with_the_agent_that_took_over(new_postgres_address: st
                 running = asyncio.create_task(worker.run())
                 if number == 1:
                     await cc.submit(store, "demo", "money back", agent="triage")
-                    await until(lambda: store.approvals("demo"))
+                    await wait_for_event(store, "demo", TurnWaiting)
                     worker.stop()
                     await running
                     store.answer_approval(store.approvals("demo")[0].id, True)
                 else:
-                    await until(lambda: store.turns("demo")[-1].state == "finished")
+                    await wait_for_event(store, "demo", TurnFinish)
                     worker.stop()
                     await running
             check(store, file)
