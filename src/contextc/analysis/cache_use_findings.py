@@ -69,7 +69,7 @@ def cache_lifetimes(view: StoredConversation, code: FindingCode) -> Iterator[Fin
             continue
         if any([each.price is None or each.price.cache_write_long is None for each in requests]):
             continue
-        lives = {rules.lifetime(ttl) for each in requests for ttl in each.marks.values()}
+        lives = {rules.lifetime(ttl) for ttl in set[str]().union(*[each.marks.values() for each in requests])}
         ttl, find = (LONG_TTL, _find_longer) if lives == {rules.ttl[SHORT_TTL]} else (SHORT_TTL, _find_shorter)
         found = find(requests, rules) if lives == {rules.ttl[SHORT_TTL]} or lives == {rules.ttl[LONG_TTL]} else None
         if found is None:

@@ -324,6 +324,8 @@ def compiler_remarks(view: StoredConversation, code: FindingCode) -> Iterator[Fi
     for requests in view.channels.values():
         groups: dict[str, list[tuple[RequestView, str]]] = {}
         for request in requests:
+            if not request.record.remarks:
+                continue
             actions = request.observed.actions if request.observed is not None else ()
             of_options = {text for action in actions for text in action.describe()}
             for remark in request.record.remarks:

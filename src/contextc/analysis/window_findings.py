@@ -170,7 +170,8 @@ def _count_offered(run: ChannelRun, names: set[str], appended: Sequence[Occurren
             continue
         if (found := known.get(id(request.tools))) is None:
             found = known[id(request.tools)] = names & {tool_name(tool) for tool in request.tools.elements}
-        yield len(found | {tool_name(each.element) for each in appended if each.first <= index <= each.last})
+        more = [tool_name(each.element) for each in appended if each.first <= index <= each.last]
+        yield len(found.union(more)) if more else len(found)
 
 
 class PlacedTool(NamedTuple):

@@ -6,6 +6,7 @@ a word or a tool without a row, a model without a price beside the one that answ
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -17,6 +18,7 @@ from contextc.models.model_info import MILLION, Model, Price, model
 
 PRICE_NAMES = ("input", "output", "cache_read", "cache_write", "cache_write_long")
 FACTOR_FIELDS = ("tier", "speed", "region")
+_get_factors = attrgetter(*FACTOR_FIELDS)
 REPLY_FIELDS = ("tier", "region")
 """Fields that hold for all calls of a reply. The speed is that of the model that answered."""
 
@@ -74,9 +76,9 @@ class Surcharge(NamedTuple):
 
 def find_surcharge(model: Model, usage: Usage) -> Surcharge | None:
     """Return what a call cost beyond list prices; None if it cost no more, or if that is unknown."""
-    words = {field: getattr(usage, field) for field in FACTOR_FIELDS if getattr(usage, field)}
-    if not words:
+    if not any(_get_factors(usage)):
         return None
+    words = {field: getattr(usage, field) for field in FACTOR_FIELDS if getattr(usage, field)}
     listed = replace(usage, tier="", speed="", region="")
     applied, list_price = apply_price(model, usage), apply_price(model, listed)
     paid, without = bill(model, usage), bill(model, listed)
