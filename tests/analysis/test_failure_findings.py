@@ -20,6 +20,7 @@ from contextc.compiler import NativeContext
 from contextc.compiler.manifest import ProxyAction
 from contextc.interchange import import_files
 from contextc.interchange.input_files import InputFile
+from contextc.testing import FakeModel
 from tests.analysis.observed_run import ObservedRun, define_tool
 
 
@@ -107,6 +108,22 @@ def find_in_log(directory: Path, *entries: dict[str, Any]) -> list[Finding]:
     assert not summary.left_out
     views = [load_conversation_view(store, each.name) for each in store.conversations()]
     return [found for view in views for find in (failed_requests, retried_requests) for found in find(view)]
+
+
+def test_a_failed_turn_was_sent_again_only_if_it_was_resumed() -> None:
+    """The next input is another request, though it has the same number."""
+    boom = ConnectionError("boom")
+    agent = cc.Agent(FakeModel("a", boom, "b", boom, "c", provider="anthropic:claude-opus-5-5"))
+    agent.run_sync("one", conversation="demo")
+    for find, goes_on in (
+        (failed_requests, lambda: agent.run_sync("three", conversation="demo")),
+        (retried_requests, lambda: agent.resume_sync("demo")),
+    ):
+        with pytest.raises(ConnectionError, match="boom"):
+            agent.run_sync("two", conversation="demo")
+        goes_on()
+        (found,) = find(load_conversation_view(agent.store, "demo"))
+        assert found.title.startswith("1 request")
 
 
 def test_remarks_are_findings() -> None:

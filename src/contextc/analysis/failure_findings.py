@@ -192,10 +192,20 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
             )
     lost = load_unanswered_requests(view.store, view.name)
     answered = {(each.channel_id, each.record.request) for each in view.requests if lost and each.status == "ok"}
+    kept = {
+        (each.channel_id, each.number): (each, requests[index + 1 : index + 1 + MAX_CHECKED])
+        for requests in view.channels.values()
+        for index, each in enumerate(requests)
+        if lost and each.status == "unanswered"
+    }
     for index, each in enumerate(lost):
         if each.why in STOPPED:
             continue
-        later = {(other.channel, other.request) for other in lost[index + 1 :]}
+        if each.number and (each.channel, each.number) in kept:
+            is_retried = _is_sent_again(*kept[each.channel, each.number])
+        else:
+            later = {(other.channel, other.request) for other in lost[index + 1 :]}
+            is_retried = (each.channel, each.request) in answered | later
         yield FailedRequest(
             Evidence(
                 request=each.number or each.request,
@@ -208,7 +218,7 @@ def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
             each.why,
             each.usage.input if each.usage is not None else 0,
             each.cost,
-            (each.channel, each.request) in answered | later,
+            is_retried,
             True,
         )
 
