@@ -1,13 +1,20 @@
-"""An MCP server of the newer protocol (2026-07-28), and of the older ones, made with the package `mcp`."""
+"""An MCP server of the newer protocol (2026-07-28), and of the older ones, made with the package `mcp`.
+
+With the argument `ttl=MILLISECONDS` it announces no changes of its list, which holds for that time.
+"""
 
 import asyncio
 import os
+import sys
 from typing import Annotated
 
+from mcp.server.caching import CacheableMethod, CacheHint
 from mcp.server.mcpserver import AcceptedElicitation, Context, Elicit, ElicitationResult, MCPServer, Resolve
 from pydantic import BaseModel
 
-server = MCPServer("modern")
+TIMES = [int(each.removeprefix("ttl=")) for each in sys.argv[1:] if each.startswith("ttl=")]
+HINTS: dict[CacheableMethod, CacheHint] = {"tools/list": CacheHint(ttl_ms=TIMES[0])} if TIMES else {}
+server = MCPServer("modern", subscriptions=False if TIMES else None, cache_hints=HINTS)
 
 
 class Sum(BaseModel):

@@ -101,6 +101,17 @@ def test_a_server_that_is_not_there_does_not_lose_the_turn() -> None:
     assert "gone" in problems
 
 
+@pytest.mark.parametrize(("ttl", "is_found"), [(0, True), (3_600_000, False)])
+def test_a_list_holds_as_long_as_a_server_says_that_announces_no_changes(ttl: int, is_found: bool) -> None:
+    async def work() -> bool:
+        model = calling(("modern__grow", {}))
+        async with cc.Agent(model, mcp_servers=[modern(f"ttl={ttl}")]) as agent:
+            await agent.run("Go.")
+        return "modern__grown" in [getattr(each, "name", "") for each in model.requests[1].tools]
+
+    assert asyncio.run(work()) == is_found
+
+
 async def hang(scope: Any, receive: Any, send: Any) -> None:
     """Answer as a server of the older protocol that hangs as soon as its session has begun."""
     if scope["type"] != "http":

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache
 from importlib import import_module
+from inspect import signature
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakKeyDictionary
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from mcp.client import Client, IncomingMessage, Transport
 
 log = get_logger("contextc.mcp")
-for _name in ("mcp.client.stdio", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "client", "httpx2"):
+for _name in ("mcp.client.stdio", "mcp.client.streamable_http", "mcp.shared.jsonrpc_dispatcher", "httpx2"):
     get_logger(_name)  # those of the package log what servers send: credentials in it are masked, too
 EXTRA = "mcp"
 MAX_PAGES, MAX_TOOLS = 100, 2_000
@@ -395,7 +396,9 @@ async def _open_http(server: MCPServer, stack: AsyncExitStack) -> "Transport":
     hooks = {"request": [shorten_farewell]}
     client = httpx2.AsyncClient(headers=dict(server.headers), timeout=HTTP_TIMEOUT, event_hooks=hooks)
     await stack.enter_async_context(client)
-    return streamable_http_client(server.url, http_client=client, max_sse_event_size=MAX_EVENT_BYTES)
+    has_limit = "max_sse_event_size" in signature(streamable_http_client).parameters  # not in the oldest versions
+    limit: dict[str, Any] = {"max_sse_event_size": MAX_EVENT_BYTES} if has_limit else {}
+    return streamable_http_client(server.url, http_client=client, **limit)
 
 
 @asynccontextmanager
