@@ -256,6 +256,12 @@ StatelessFunction: TypeAlias = Callable[[TriggerContext], TriggerReturn]
 StatefulFunction: TypeAlias = Callable[[TriggerContext, JSONObject], tuple[TriggerReturn, JSONObject]]
 
 
+def reads_only_its_context(trigger: Trigger) -> bool:
+    """Return True if a trigger and its functions are defined here. Those of a program may read the store, too."""
+    fields = [getattr(trigger, name) for name in trigger.__struct_fields__]
+    return all([each.__module__ == __name__ for each in (type(trigger), *fields) if callable(each)])
+
+
 class TriggerOptions(TypedDict, total=False):
     """The fields of a `Trigger` except `name` and `at`."""
 

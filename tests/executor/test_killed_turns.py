@@ -9,20 +9,26 @@ import multiprocessing
 import os
 import random
 import signal
+import sqlite3
 import time
 import uuid
 from collections import Counter
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.doctor import scan_store
 from contextc.events import TextDelta, TurnInterrupted, TurnStart
 from contextc.store.leases import PROCESS_ENDED, RESULT_PROCESS_ENDED
-from tests.conftest import often
+from contextc.store.sqlite import SQLiteEngine
+from contextc.store.store import open_with
+from contextc.store.transaction_engine import Result, Transaction
+from tests.conftest import often, some
 from tests.executor.scripted_provider import FIRST_WORD, SONNET, Say, Scripted, call, kinds, run_turn, says
 
 KILLS = often(2, 60)
@@ -117,6 +123,84 @@ def survives(folder: Path, kills: int, seed: int) -> dict[str, int]:
         check_requests(store)
         steps = len(store.steps("demo"))
         return {"kills": kills, "in a turn": len(interrupted), "turns": len(store.turns("demo")), "steps": steps}
+
+
+class Deadly(SQLiteEngine):
+    """A store whose process is killed at one of its writes: before it is committed, or after it."""
+
+    kill_at, count, is_before = 0, 0, False
+
+    def _run(
+        self, connection: sqlite3.Connection, work: Callable[[Transaction], Result], *, writing: bool, again: bool
+    ) -> Result:
+        self.count += writing
+        is_last = writing and self.count == self.kill_at
+
+        def deadly(tx: Transaction) -> Result:
+            result = work(tx)
+            if is_last and self.is_before:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return result
+
+        result = super()._run(connection, deadly, writing=writing, again=again)
+        if is_last:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+
+def die_at_a_write(path: str, tools: Path, sent: Path, number: int, is_before: bool) -> None:
+    def answer(request: JSONObject) -> Say:
+        write(sent, "sent")
+        return replace(model(request), pause=0.0)
+
+    engine = Deadly(path)
+    with open_with(engine) as store:
+        engine.kill_at, engine.count, engine.is_before = number, 0, is_before
+        executor = cc.AgentExecutor(store, SONNET, tools=[worker(tools)], endpoint=Scripted(answer))
+        run_turn(executor, "riddle")
+
+
+WRITES_OF_TURN = 2 + STEPS * (1 + TOGETHER) + 1
+"""It opens, and its first request begins. Then each step stores its reply and its results, the last of them with the
+beginning of the next request. The last reply is stored with the end of the turn.
+"""
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+@pytest.mark.parametrize("number", some(range(1, WRITES_OF_TURN + 1), 4))
+def test_kill_at_every_transaction_of_a_turn(tmp_path: Path, number: int, is_before: bool) -> None:
+    """Guarantees 3.3, 3.6: nothing stored is lost, no tool runs twice, and no request is sent before it is stored."""
+    tools, sent = tmp_path / "tools.txt", tmp_path / "sent.txt"
+    tools.touch()
+    sent.touch()
+    path = str(tmp_path / "killed.db")
+    child = PROCESSES.Process(target=die_at_a_write, args=(path, tools, sent, number, is_before))
+    child.start()
+    child.join(60)
+    assert child.exitcode == -signal.SIGKILL
+    with cc.open_store(f"sqlite:///{path}") as store:
+        is_begun = number > 1 or not is_before
+        steps = store.steps("demo") if is_begun else []
+        assert len(sent.read_text().split()) <= len(steps)
+        results = [each.call_id for message in store.load("demo") for each in message.tool_results] if is_begun else []
+        ended = [line.split()[1] for line in tools.read_text().splitlines() if line.startswith("ends")]
+        assert set(ended) <= set(results)  # a result that was not stored is replaced by one that says so
+        executor = agent(store, tools)
+        asyncio.run(played_to_the_end(executor))
+        check_tools(store, tools.read_text().split("\n"))
+        check_record(store, executor)
+        check_requests(store)
+
+
+def test_an_unharmed_turn_has_as_many_transactions(tmp_path: Path) -> None:
+    """Guarantee 3.3: the test above kills at every one of them."""
+    engine = Deadly(str(tmp_path / "whole.db"))
+    with open_with(engine) as store:
+        for asked in ("riddle", "another riddle"):
+            engine.count = 0
+            scripted = Scripted(lambda request: replace(model(request), pause=0.0))
+            run_turn(cc.AgentExecutor(store, SONNET, tools=[worker(tmp_path / "tools.txt")], endpoint=scripted), asked)
+            assert engine.count == WRITES_OF_TURN
 
 
 async def played_to_the_end(executor: cc.AgentExecutor) -> None:

@@ -5,18 +5,20 @@ import gc
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import contextc as cc
 from contextc.errors import StoreFull
-from contextc.events import TextDelta
+from contextc.events import StepStart, TextDelta, ToolFinished
 from contextc.store.sqlite import SQLiteEngine
 from contextc.store.store import open_with
 from contextc.store.transaction_engine import Result, Transaction
 from contextc.tools import ToolContext
+from contextc.triggers import TriggerContext, trigger
 from tests.conftest import some
-from tests.executor.scripted_provider import SONNET, Scripted, call, says
+from tests.executor.scripted_provider import SONNET, Scripted, add, call, run_turn, says
 
 WRITES = 12
 FULL = "The disk is full. Nothing was written."
@@ -97,6 +99,83 @@ def test_a_turn_without_tools_is_three_transactions(store: cc.Store, unwilling: 
             assert (result.finish, unwilling.count) == ("stop", 3)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(("watched", "writes"), [(False, 7), (True, 9)])
+def test_the_last_result_is_stored_with_the_next_request(
+    store: cc.Store, unwilling: Unwilling, watched: bool, writes: int
+) -> None:
+    """Guarantees 3.3, 11.1: not if a trigger of the program may look into the store between the two."""
+    seen: list[list[str]] = []
+
+    @trigger("look", at="before_step")
+    def look(_: TriggerContext) -> None:
+        seen.append([message.role for message in store.load("demo")])
+
+    async def run() -> None:
+        scripted = Scripted(says(call(1)), says(call(2, a=2, b=2)), says("done"))
+        triggers = [*cc.default_triggers(), *([look] if watched else [])]
+        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted, triggers=triggers)
+        unwilling.count_from_here(range(0))
+        result = await executor.start("demo", "add").wait()
+        assert (result.finish, unwilling.count) == ("stop", writes)
+        sent = [executor.compiler.rebuild("demo", number) for number in (1, 2, 3)]
+        assert sent == scripted.bodies
+
+    asyncio.run(run())
+    roles = [message.role for message in store.load("demo")]
+    assert roles == ["user", "assistant", "tool", "assistant", "tool", "assistant"]
+    assert seen == ([["user"], roles[:3], roles[:5]] if watched else [])
+    events = store.events("demo")
+    kinds = [type(event).__name__ for event in events if isinstance(event, StepStart | ToolFinished)]
+    assert kinds == ["StepStart", "ToolFinished", "StepStart", "ToolFinished", "StepStart"]
+
+
+def test_a_message_that_arrives_before_the_last_result_is_stored_is_sent_too(
+    store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 3.2: the request was compiled with the result in another place, so it is compiled again."""
+    begin, scripted = cc.MessageCompiler.begin, Scripted(says(call(1)), says("done"))
+
+    def late(self: cc.MessageCompiler, compiled: cc.Compiled, **rest: Any) -> None:
+        if compiled.request == 2 and len(store.load("demo")) == 2:
+            store.append("demo", cc.user("And hurry.", author="Ann"))
+        begin(self, compiled, **rest)
+
+    monkeypatch.setattr(cc.MessageCompiler, "begin", late)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted)
+    run_turn(executor, "add")
+    messages = store.load("demo")
+    assert [message.role for message in messages] == ["user", "assistant", "user", "tool", "assistant"]
+    assert [executor.compiler.rebuild("demo", number) for number in (1, 2)] == scripted.bodies
+    assert b"And hurry." in scripted.bodies[1]
+    assert scripted.bodies[1].count(b"tool_result") == 1
+
+
+def test_a_cancellation_between_the_last_result_and_the_next_request_keeps_the_result(
+    store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantee 11.10: the tool has run, and what it returned is stored once."""
+    begin, turns = cc.MessageCompiler.begin, list[cc.executor.Turn]()
+
+    def cancelled(self: cc.MessageCompiler, compiled: cc.Compiled, **rest: Any) -> None:
+        if compiled.request == 2:
+            turns[0]._task.get_loop().call_soon_threadsafe(turns[0].cancel)  # pyright: ignore[reportPrivateUsage]
+        begin(self, compiled, **rest)
+
+    monkeypatch.setattr(cc.MessageCompiler, "begin", cancelled)
+    scripted = Scripted(says(call(1)), says("done"))
+
+    async def run() -> cc.TurnResult:
+        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted)
+        turns.append(executor.start("demo", "add"))
+        return await turns[0].wait()
+
+    assert asyncio.run(run()).finish == "cancelled"
+    results = [result for message in store.load("demo") for result in message.tool_results]
+    assert [(result.text, result.is_error) for result in results] == [("3", False)]
+    assert [step.state for step in store.steps("demo")] == ["finished", "failed"]
+    assert len(scripted.bodies) == 1
 
 
 def test_progress_that_could_not_be_stored_is_logged(

@@ -200,7 +200,7 @@ class CompileArguments(AgentArguments, total=False):
     retry: bool
     edit: tuple[Reference, Message] | None
     rewind: Reference | None
-    upcoming: Sequence[Message]
+    upcoming: Sequence[Message | message_log.PendingMessage]
     headroom: int
 
 
@@ -332,7 +332,7 @@ def check_compile_arguments(
     edit: object,
     rewind: object,
     dry_run: bool,
-    upcoming: object = (),
+    upcoming: Sequence[object] = (),
     headroom: object = 0,
 ) -> None:
     check_name(name, "agent")
@@ -357,7 +357,7 @@ def check_compile_arguments(
         raise InvalidInput(
             "edit and rewind require dry_run=True", fix="To change the conversation, use store.edit or store.rewind."
         )
-    if upcoming and not dry_run:
+    if not dry_run and not all([isinstance(each, message_log.PendingMessage) for each in upcoming]):
         raise InvalidInput("upcoming requires dry_run=True", fix="To send the messages, append them to the store.")
     if edit is not None and rewind is not None:
         raise InvalidInput("edit and rewind cannot be combined", fix="Pass one of them.")
@@ -1025,7 +1025,7 @@ class MessageCompiler:
         dry_run: bool = False,
         edit: tuple[Reference, Message] | None = None,
         rewind: Reference | None = None,
-        upcoming: Sequence[Message] = (),
+        upcoming: Sequence[Message | message_log.PendingMessage] = (),
         headroom: int = 0,
         **former: Unpack[FormerArguments],
     ) -> Compiled:
@@ -1034,7 +1034,9 @@ class MessageCompiler:
         `instructions` is the system prompt: a text, a prompt fragment, a function of a `PromptContext`, or a list of
         them. `max_input_tokens` limits the whole input; the default is the model's window minus a reserve for the
         answer. `max_output_tokens` is the length of the answer that is asked for. `dry_run` compiles without the
-        intention to send, also after an `edit` or a `rewind` that is not stored, or with `upcoming` messages. A request
+        intention to send, also after an `edit` or a `rewind` that is not stored, or with `upcoming` messages. To send a
+        request with messages that are not stored yet, pass what `prepare_entry` made of them, and append them in the
+        transaction of `begin`. A request
         that has less than `headroom` tokens left is trimmed as if it were too long.
         """
         if former:
@@ -1065,9 +1067,10 @@ class MessageCompiler:
             lambda takes_input: self._arguments.complete_context(channel, context, tools, directory, takes_input),
         )
         runs = f"{run or ''}|{','.join(sorted(running)) if running is not None else None}"
-        seen = self.loader.load(channel, runs, edit, rewind, has_instructions=bool(prompt.static))
-        if upcoming:
-            seen = seen.with_appended(upcoming)
+        pending = [each for each in upcoming if isinstance(each, message_log.PendingMessage)]
+        seen = self.loader.load(channel, runs, edit, rewind, has_instructions=bool(prompt.static), pending=pending)
+        if unsaved := [each for each in upcoming if isinstance(each, Message)]:
+            seen = seen.with_appended(unsaved)
         if seen.snapshot.leading:
             prompt = self._arguments.with_leading_messages(prompt, seen.snapshot.leading)
         turn = context.turn if context is not None else ""

@@ -1033,11 +1033,14 @@ def load_snapshot(
     )
 
 
-def load_next(store: Store, cache: ChannelCache, channel: Channel) -> ChannelSnapshot | None:
+def load_next(
+    store: Store, cache: ChannelCache, channel: Channel, *, may_be_empty: bool = False
+) -> ChannelSnapshot | None:
     """Load the next step of a channel with one statement, if this handle stored its last request and only appends
     followed.
 
-    The statement itself checks that. Returns None if other changes happened, or if nothing is new.
+    The statement itself checks that. Returns None if other changes happened, or if nothing is new, unless that
+    `may_be_empty`.
     """
     shown = cache.get_last(channel)
     if shown is None or (since := shown.since) is None or shown.standing.waiting:
@@ -1048,16 +1051,16 @@ def load_next(store: Store, cache: ChannelCache, channel: Channel) -> ChannelSna
     rows = engine_of(store).try_read_statement(FOLLOWING, asked)
     if not rows or len(rows) == BLOCK_SIZE or rows[-1][0] - first != len(rows) - 1:
         return None
-    if rows.pop(0)[1] != tip or not rows:  # the last known message was lost, or nothing is new
+    last_id = rows[-1][1]
+    if rows.pop(0)[1] != tip or not (rows or may_be_empty):  # the last known message was lost, or nothing is new
         return None
     try:
         new = [(where, decode_message(body)) for where, _, body in rows]
     except DECODE_ERRORS:  # the full load raises an error that names the message
         return None
+    last_active = new[-1][1].time // 1000 if new else since.tip.last_active
     return ChannelSnapshot(
-        tip=BranchTip(
-            number, since.tip.tree, branch, revision, seq + len(rows), to_id(rows[-1][1]), new[-1][1].time // 1000
-        ),
+        tip=BranchTip(number, since.tip.tree, branch, revision, seq + len(rows), to_id(last_id), last_active),
         channel=shown.number,
         version=shown.version,
         cached=shown,

@@ -1628,6 +1628,15 @@ class LoadedContext(NamedTuple):
     counts: Mapping[int, int]
     new_counts: dict[bytes, int]
 
+    def with_pending(self, entries: Sequence[message_log.PendingMessage]) -> "LoadedContext":
+        """Return the same as it will be when these messages are the next ones of the conversation."""
+        at, log = self.snapshot.tip, list(self.snapshot.log)
+        for entry in entries:
+            message, row = message_log.build_row(at, entry)
+            log.append((row[0], message))
+            at = at.followed_by(message)
+        return self._replace(snapshot=replace(self.snapshot, tip=at, log=tuple(log)))
+
     def with_appended(self, messages: Sequence[Message]) -> "LoadedContext":
         """Return the same with unsaved messages appended."""
         at, log = self.snapshot.tip, list(self.snapshot.log)
@@ -1668,15 +1677,21 @@ class ContextLoader:
         rewind: Reference | None,
         *,
         has_instructions: bool,
+        pending: Sequence[message_log.PendingMessage] = (),
     ) -> LoadedContext:
         """Load a channel as it is now, or as it would be after an edit or a rewind."""
-        seen = self._load_next(channel, has_instructions) if edit is None and rewind is None else None
+        is_plain = edit is None and rewind is None
+        seen = self._load_next(channel, has_instructions, may_be_empty=bool(pending)) if is_plain else None
         seen = seen or self._load_snapshot(channel, runs, edit, rewind, has_instructions)
+        if pending:
+            seen = seen.with_pending(pending)
         return seen if self.assumed_summary is None else seen._replace(summary=self.assumed_summary)
 
-    def _load_next(self, channel: Channel, has_instructions: bool) -> LoadedContext | None:
+    def _load_next(self, channel: Channel, has_instructions: bool, *, may_be_empty: bool) -> LoadedContext | None:
         """Load the next step of a channel by the fast path; None if the full load is needed."""
-        if self.calibrations is None or (sight := load_next(self.store, self._cache, channel)) is None:
+        if self.calibrations is None:
+            return None
+        if (sight := load_next(self.store, self._cache, channel, may_be_empty=may_be_empty)) is None:
             return None
         if sight.leading and has_instructions:
             return None

@@ -12,6 +12,7 @@ import inspect
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
 
@@ -92,6 +93,10 @@ class ToolRunner:
         """Indexes of the calls that were left open, because they need an answer, or their agent waits for one."""
         self.waiting_approvals: list[int] = []
         """Indexes of those that need an answer themselves."""
+        self.holds_last, self._unstored = False, 0
+        """True if the last result is not stored by itself, because the next request follows at once; and the number of
+        results that are still to come.
+        """
         self.reply_seq = 0
         """The number of the reply, 0 while it is not stored."""
         self._announced: list[ToolCall] = []
@@ -127,6 +132,8 @@ class ToolRunner:
         self.waiting = self._find_waiting(calls, [index for index in wanted if index < allowed])
         self.waiting_approvals = self.waiting
         wanted = [index for index in wanted if index not in self.waiting]
+        self._unstored = len(wanted)
+        self.holds_last = self.holds_last and len(wanted) == len(calls) == allowed
         for group in self._groups(calls[:allowed]):
             group = [index for index in group if index in wanted]
             if len(group) == 1 and any(calls[other].id == calls[group[0]].id for other in self.waiting):
@@ -254,6 +261,11 @@ class ToolRunner:
         async with self._store_lock:
             if done.turn is not None:
                 self._agents.count(done.turn)
+            self._unstored -= 1
+            has_media = not isinstance(result.content, str)  # a request reads it from the store
+            is_plain = answer is None and done.call is None and done.turn is None and not has_media
+            if self.holds_last and is_plain and not self._unstored:
+                return self.turn_store.hold_result(result, took, partial(self._evaluate_result, result))
             return await run_blocking(
                 self._store_result,
                 result,
@@ -267,9 +279,7 @@ class ToolRunner:
         self, result: ToolResult, took: int, applied: Approval | None, answered: AgentCall | None
     ) -> Message:
         """Store a result with the user notices of `mid_step` triggers."""
-        if self.mid_step_triggers:
-            self._results.append(Message(role="tool", parts=(result,), author=self.turn_store.author, step=self.step))
-        verdict = self._evaluate_mid_step(self._calls_before + self._stored_results + 1)
+        verdict = self._evaluate_result(result)
         stored = self.turn_store.store_result(
             result, took, verdict.messages, verdict.states, applied=applied, answered=answered
         )
@@ -277,6 +287,12 @@ class ToolRunner:
         if self.mid_step_triggers:
             self._result_tokens += self.config.compiler.counter.count_message(stored)
         return stored
+
+    def _evaluate_result(self, result: ToolResult) -> Evaluation:
+        """Evaluate the `mid_step` triggers after a result that is about to be stored."""
+        if self.mid_step_triggers:
+            self._results.append(Message(role="tool", parts=(result,), author=self.turn_store.author, step=self.step))
+        return self._evaluate_mid_step(self._calls_before + self._stored_results + 1)
 
     def _read_history(self, call: ToolCall) -> str:
         where, running = self.turn_store.conversation, self.turn_store.load_running()

@@ -20,7 +20,7 @@ from contextlib import aclosing, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from math import inf
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -33,7 +33,15 @@ from contextc.compiler.agent_view import view_inserted_messages
 from contextc.compiler.compaction import CompactionSteps, SummarizerInput
 from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.ledger import SessionManager, load_messages_by_place
-from contextc.errors import ContextcError, ContextOverflow, ConversationBusy, LeaseLost, ProviderFailed, describe_error
+from contextc.errors import (
+    ContextcError,
+    ContextOverflow,
+    ConversationBusy,
+    LeaseLost,
+    ProviderFailed,
+    StaleCompile,
+    describe_error,
+)
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, StreamEvent, ToolStart
 from contextc.executor.agent_calls import AgentCaller, with_agent_events
 from contextc.executor.agent_config import (
@@ -90,6 +98,7 @@ from contextc.triggers import (
     TriggerMessagesInRequest,
     TriggerTime,
     evaluate_triggers,
+    reads_only_its_context,
     restate_warnings,
 )
 
@@ -125,6 +134,9 @@ class PreparedStep(NamedTuple):
     """True if messages would be left out and must be summarized first."""
     is_begun: bool = False
     """True if the attempt is stored: the request can be sent."""
+
+
+Prepared = TypeVar("Prepared", PreparedStep, PreparedStep | None)
 
 
 class UsageMessages(NamedTuple):
@@ -168,10 +180,12 @@ class StepPreparer:
         self._headroom = 0
         """The tokens of messages that did not fit in the request of this step, so that it must be trimmed."""
 
-    def prepare(self, index: int) -> PreparedStep:
-        """Prepare the request of step `index`, counted from 1."""
+    def prepare(self, index: int) -> PreparedStep | None:
+        """Prepare the request of step `index`, counted from 1. Return None if the turn shall end before it."""
         if index > 1:
             self.turn_store.take_steering_input()
+            if self.turn_store.end_request:
+                return None
         self._compile_arguments = self._take_arguments()
         self._due_times, self._todos, self._provider_compacted, self._headroom = [], None, False, 0
         whens: list[TriggerTime] = ["session_start"] if index == 1 and self._starts_session() else []
@@ -231,15 +245,22 @@ class StepPreparer:
         messages, because a call without a result would read as interrupted.
         """
         while True:
+            held = self.turn_store.prepare_held()
+            pending = [held.entry] if held is not None and held.entry is not None else []
             compiled = self.config.compiler.compile(
                 self.turn_store.conversation,
                 max_input_tokens=self.turn_state.budget,
                 retry=self.turn_state.finish == "pause",
-                upcoming=upcoming,
+                upcoming=[*pending, *upcoming],
                 headroom=self._headroom,
                 dry_run=bool(upcoming),
                 **self._compile_arguments,
             )
+            if pending and (compiled.draft.epoch or compiled.budget.wanted):
+                self.turn_store.store_held()  # a new epoch is made of what is stored
+                continue
+            if held is not None and not upcoming:
+                self.turn_state.replace_message(held.message, compiled.snapshot.log[-1][1])
             running = self._running
             if running is None or not (begun := self.turn_store.find_begun_runs(compiled, running)):
                 return compiled
@@ -927,11 +948,14 @@ class TurnRunner:
             index = self.turn_store.turn.steps + 1
             await self._load_server_tools()
             prepared = await self._prepare(self.preparer.prepare, index)
+            if prepared is None:
+                continue
             if prepared.stop is not None:
                 return prepared.stop
             answered = await self._call_models(prepared, index)
             finish = await self._store_reply(answered)
             if calls := answered.calls:
+                answered.tools.holds_last = self._begins_next_step(answered)
                 results = await answered.tools.run(calls)
                 self.turn_state.add_messages(results)
                 reply = self.turn_state.reply
@@ -947,6 +971,23 @@ class TurnRunner:
                 return finish
             if self.config.handoffs is not None:
                 await self._select_agent()
+
+    def _begins_next_step(self, answered: ReceivedReply) -> bool:
+        """Return True if the next request follows the last result of a step at once: no code of the program is between
+        the two, which might read the store, and nothing that is awaited.
+        """
+        config, provider = self.config, self.config.provider
+        callbacks = config.owner, config.handoffs, config.servers, config.on_prepare_messages, config.should_continue
+        return (
+            all([each is None for each in callbacks])
+            and not callable(config.context)
+            and all(map(reads_only_its_context, (*config.step_triggers, *config.mid_step_triggers)))
+            and config.run is None
+            and config.clients.is_open
+            and not (provider.session_resumption or provider.runs_tools or self.preparer.fragments.is_needed)
+            and not (answered.tools.ended or self.turn_store.end_request)
+            and self._reached_limit() is None
+        )
 
     async def _run_unstarted_calls(self) -> str | None:
         """Run the calls of the last reply whose tools were never started, as far as they are approved.
@@ -1025,23 +1066,37 @@ class TurnRunner:
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _prepare(self, prepare: Callable[[int], PreparedStep], index: int) -> PreparedStep:
+    async def _prepare(self, prepare: Callable[[int], Prepared], index: int) -> PreparedStep | Prepared:
         """Prepare a step, after a summary if it needs one, and start the next summary.
 
-        If nothing has to happen between the two, the attempt is stored on the same thread.
+        If nothing has to happen between the two, the attempt is stored on the same thread, with the last result of the
+        step before. That is stored by itself if this step sends no request yet.
         """
         await self.preparer.render_fragments()
         config = self.config
         begins = config.owner is None and config.on_prepare_messages is None and config.clients.is_open
         begun: list[Compiled] = []
 
-        def work() -> PreparedStep:
-            prepared = prepare(index)
-            if not begins or prepared.stop is not None or prepared.needs_summary:
-                return prepared
-            self._start_step(prepared.compiled, index, prepared.states)
-            begun.append(prepared.compiled)
-            return prepared._replace(is_begun=True)
+        def work() -> PreparedStep | Prepared:
+            try:
+                prepared = prepare(index)
+                if not begins or prepared is None or prepared.stop is not None or prepared.needs_summary:
+                    return prepared
+                try:
+                    self._start_step(prepared.compiled, index, prepared.states)
+                except StaleCompile:
+                    if self.turn_store.held is None:
+                        raise
+                    self.turn_store.store_held()  # after what was added meanwhile
+                    again = self.preparer.prepare_again(index)
+                    prepared = again._replace(states={**prepared.states, **again.states})
+                    if prepared.stop is not None:
+                        return prepared
+                    self._start_step(prepared.compiled, index, prepared.states)
+                begun.append(prepared.compiled)
+                return prepared._replace(is_begun=True)
+            finally:
+                self.turn_store.store_held()
 
         try:
             prepared = await run_blocking(work, slots=CALLBACK_SLOTS)
@@ -1050,9 +1105,9 @@ class TurnRunner:
                 incoming = ReplyStream(self.turn_store, compiled, index, directory=config.directory)
                 await self._store_failure(compiled, incoming, error, self._make_tool_runner(compiled, index))
             raise
-        if prepared.needs_summary:
+        if prepared is not None and prepared.needs_summary:
             prepared = await self._summarize(prepared, index)
-        if prepared.stop is None:
+        if prepared is not None and prepared.stop is None:
             self._summarize_ahead(prepared.compiled)
         return prepared
 

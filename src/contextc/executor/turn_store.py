@@ -21,7 +21,7 @@ from contextc._json import JSONObject
 from contextc._worker_threads import defer
 from contextc.compiler import Compiled
 from contextc.compiler.compaction import CompactionResult, compaction_event, use_summary_in
-from contextc.errors import ConversationBusy, TurnWaits, UnknownMessage
+from contextc.errors import ConversationBusy, StaleCompile, TurnWaits, UnknownMessage
 from contextc.events import (
     AgentCallStart,
     AnyEvent,
@@ -208,6 +208,10 @@ class TurnState:
         if len(replies) > KEPT_STEPS:
             del self.last_messages[: replies[-KEPT_STEPS]]
 
+    def replace_message(self, message: Message, stored: Message) -> None:
+        """Replace a message by what is stored of it."""
+        self.last_messages = [stored if each is message else each for each in self.last_messages]
+
     @property
     def finish(self) -> str | None:
         return self.reply.finish if self.reply is not None else None
@@ -354,6 +358,20 @@ class ClosedTurn(NamedTuple):
     events: Sequence[AnyEvent] = ()
 
 
+class HeldResult(NamedTuple):
+    """The last result of a step. It is stored with the next write of its turn: if it can, with the next request."""
+
+    message: Message
+    call_id: str
+    milliseconds: int
+    evaluate: Callable[[], Evaluation]
+    """Evaluates the `mid_step` triggers."""
+    entry: message_log.PendingMessage | None = None
+    """The message as it is stored, once the triggers were evaluated."""
+    hints: Sequence[tuple[Trigger, TriggerMessage]] = ()
+    states: Mapping[str, JSONObject] = {}
+
+
 class RunningRuns(NamedTuple):
     """The runs of an agent that are still going, and the number of the last message when they were loaded."""
 
@@ -417,6 +435,8 @@ class TurnStore:
         """The kind of the request to end this turn, or an empty string."""
         self.has_approvals = False
         """True if the turn may have stored approvals."""
+        self.held: HeldResult | None = None
+        """A result that is not stored yet."""
         self.has_called_agents = False
         """True if the turn may have called agents as tools."""
 
@@ -570,6 +590,8 @@ class TurnStore:
         kept.
         """
 
+        self.prepare_held()
+
         def work(tx: Transaction) -> ClosedTurn:
             if tx.is_retry and (done := self._find_closed(tx)) is not None:
                 return done
@@ -607,6 +629,7 @@ class TurnStore:
         *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
         if request:
             turn_controls.take_requests(tx, self.conversation, root, turn)
+        before = [*self._append_held(tx), *before]
         if self.has_approvals:
             approvals.withdraw(tx, root, turn.number)
         for uid in turn_records.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
@@ -640,7 +663,7 @@ class TurnStore:
         """Go on with the turn that follows, and publish the events. Return False if there is none."""
         if done.following is None:
             leases_of(self.store).finish_release(self.lease)
-        self.previous_turn, self.step, self.running_calls = done.ended, None, set()
+        self.previous_turn, self.step, self.running_calls, self.held = done.ended, None, set(), None
         self.turn, self.end_request = done.following or done.ended, ""
         self.has_approvals = self.has_called_agents = self._is_resumed = self._has_partial_reply = False
         self._publish(done.events)
@@ -757,7 +780,9 @@ class TurnStore:
         rows = engine_of(self.store).try_read_statement(sql, values)  # before every step, so without a transaction
         found = [kind for (kind,) in (rows if rows is not None else self.store.read(lambda tx: tx.rows(sql, *values)))]
         for kind in found:
-            self._report_request("" if kind == "steer" else kind)
+            if kind != "steer":
+                self.end_request = kind
+                self._report_request(kind)
         return "steer" in found
 
     def take_steering_input(self) -> None:
@@ -842,6 +867,7 @@ class TurnStore:
             root, turn = self.lease.root, self.turn.number
             if tx.is_retry and tries and tries[-1][0] in records.load_steps(tx, root, turn):
                 return  # the previous attempt was committed
+            held = self._append(tx, self._append_held(tx, compiled))
             self._save_states(tx, states)
             step = StepRecord(
                 number=0, turn=turn, index=index, provider=provider, model=model, request=request, started=now_ms()
@@ -860,10 +886,11 @@ class TurnStore:
                 cut=bool(budget.wanted),
             )
             events = [event] if compacted is None else [compacted, event]
-            tries.append((step, self._append(tx, events, step=index)))
+            tries.append((step, [*held, *self._append(tx, events, step=index)]))
 
         def begun() -> None:
             self.step, told = tries[-1]
+            self._note_held_stored()
             self.trigger_states |= states
             self._publish(told)
 
@@ -1022,6 +1049,44 @@ class TurnStore:
         self.running_calls.discard(result.call_id)
         self.trigger_states |= states
         return stored
+
+    def hold_result(self, result: ResultPart, milliseconds: int, evaluate: Callable[[], Evaluation]) -> Message:
+        """Keep a result for the next write, which is to follow at once. Return it without its place."""
+        message = self._result_message(result)
+        self.held = HeldResult(message, result.call_id, milliseconds, evaluate)
+        return message
+
+    def prepare_held(self) -> HeldResult | None:
+        """Return the result that is held, if any, ready to be stored. Not within a transaction: triggers may write."""
+        held = self.held
+        if held is not None and held.entry is None:
+            self.held = None  # a trigger that fails is reported by a write
+            verdict = held.evaluate()
+            notices = [UserNotice(say.text) for _, say in verdict.messages]
+            entry = self._entry(replace(held.message, parts=(*held.message.parts, *notices)))
+            self.held = held._replace(entry=entry, hints=verdict.messages, states=verdict.states)
+            self.trigger_states |= verdict.states
+        return self.held
+
+    def store_held(self) -> None:
+        """Store the result that is held, if any, in a transaction of its own."""
+        if self.held is not None:
+            self._write(lambda tx: (None, ()))
+
+    def _append_held(self, tx: Transaction, compiled: Compiled | None = None) -> list[AnyEvent]:
+        """Append the result that is held. Raise `StaleCompile` if a request was compiled with it in another place."""
+        if (held := self.held) is None or held.entry is None:
+            return []
+        stored = message_log.append_messages(tx, self.conversation, [held.entry])[0]
+        if compiled is not None and stored.id != compiled.snapshot.tip.id.hex():
+            raise StaleCompile(self.conversation, compiled.channel, "a message was added meanwhile")
+        self._save_states(tx, held.states)
+        return [result_event(stored, held.milliseconds), *_notices(held.hints)]
+
+    def _note_held_stored(self) -> None:
+        if self.held is not None and self.held.entry is not None:
+            self.running_calls.discard(self.held.call_id)
+            self.held = None
 
     def store_refused_results(self, results: Sequence[ResultPart]) -> list[Message]:
         """Store the results of calls that were not run, in one transaction."""
@@ -1259,12 +1324,16 @@ class TurnStore:
     def _write(self, work: Callable[[Transaction], tuple[T, Sequence[AnyEvent]]], *, step: int | None = None) -> T:
         """Run work under the lease, store the events that it returns, and publish them after the commit."""
 
+        self.prepare_held()
+
         def checked(tx: Transaction) -> tuple[T, list[AnyEvent], str]:
             *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
+            held = self._append(tx, self._append_held(tx))
             value, events = work(tx)
-            return value, self._append(tx, events, step=step), request
+            return value, [*held, *self._append(tx, events, step=step)], request
 
         value, told, request = self.store.write(checked)
+        self._note_held_stored()
         self._publish(told)
         self._report_request(request)
         return value
@@ -1300,9 +1369,12 @@ class TurnStore:
             message = replace(message, run=message.run or self.run)
         return message_log.prepare_entry(validate_message(message))
 
-    def _result_entry(self, *parts: AnyPart) -> message_log.PendingMessage:
+    def _result_message(self, *parts: AnyPart) -> Message:
         step = self.step.index if self.step is not None else None
-        return self._entry(Message(role="tool", parts=parts, author=self.author, turn=self.turn.number, step=step))
+        return Message(role="tool", parts=parts, author=self.author, turn=self.turn.number, step=step)
+
+    def _result_entry(self, *parts: AnyPart) -> message_log.PendingMessage:
+        return self._entry(self._result_message(*parts))
 
     def _take_queued(self, tx: Transaction, waiting: Sequence[QueuedMessage]) -> tuple[int, list[AnyEvent]]:
         """Move queued input into the conversation. Return the last seq, and the events."""
