@@ -1034,10 +1034,9 @@ class MessageCompiler:
         `instructions` is the system prompt: a text, a prompt fragment, a function of a `PromptContext`, or a list of
         them. `max_input_tokens` limits the whole input; the default is the model's window minus a reserve for the
         answer. `max_output_tokens` is the length of the answer that is asked for. `dry_run` compiles without the
-        intention to send, also after an `edit` or a `rewind` that is not stored, or with `upcoming` messages. To send a
-        request with messages that are not stored yet, pass what `prepare_entry` made of them, and append them in the
-        transaction of `begin`. A request
-        that has less than `headroom` tokens left is trimmed as if it were too long.
+        intention to send, also after an `edit` or a `rewind` that is not stored, or with `upcoming` messages. A request
+        that has less than `headroom` tokens left is trimmed as if it were too long. To send what is not stored yet,
+        pass `upcoming` as `prepare_entry` returned it, and append it in the transaction of `begin`.
         """
         if former:
             name, instructions, max_input_tokens = with_former_names(former, name, instructions, max_input_tokens)
