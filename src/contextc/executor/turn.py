@@ -20,7 +20,7 @@ from contextlib import aclosing, nullcontext, suppress
 from contextvars import ContextVar
 from functools import cache, partial
 from math import inf
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec.structs import replace
 
@@ -134,9 +134,6 @@ class PreparedStep(NamedTuple):
     """True if messages would be left out and must be summarized first."""
     is_begun: bool = False
     """True if the attempt is stored: the request can be sent."""
-
-
-Prepared = TypeVar("Prepared", PreparedStep, PreparedStep | None)
 
 
 class UsageMessages(NamedTuple):
@@ -1066,7 +1063,7 @@ class TurnRunner:
 
     # ── the call ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def _prepare(self, prepare: Callable[[int], Prepared], index: int) -> PreparedStep | Prepared:
+    async def _prepare(self, prepare: Callable[[int], PreparedStep | None], index: int) -> PreparedStep | None:
         """Prepare a step, after a summary if it needs one, and start the next summary.
 
         If nothing has to happen between the two, the attempt is stored on the same thread, with the last result of the
@@ -1077,7 +1074,7 @@ class TurnRunner:
         begins = config.owner is None and config.on_prepare_messages is None and config.clients.is_open
         begun: list[Compiled] = []
 
-        def work() -> PreparedStep | Prepared:
+        def work() -> PreparedStep | None:
             try:
                 prepared = prepare(index)
                 if not begins or prepared is None or prepared.stop is not None or prepared.needs_summary:
@@ -1130,7 +1127,9 @@ class TurnRunner:
                 self._use(self._agent_config if refused else self._agent_config.with_next_model())
                 await self._use_channel()
                 await self._load_server_tools()
-                prepared = await self._prepare(self.preparer.prepare_for_next_model, index)
+                following = await self._prepare(self.preparer.prepare_for_next_model, index)
+                assert following is not None, "only a step that has not begun is not prepared"
+                prepared = following
 
     async def _record_call(
         self, recorder: "Recorder", compiled: Compiled, call: Coroutine[None, None, ReceivedReply]
