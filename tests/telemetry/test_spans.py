@@ -89,6 +89,7 @@ def test_each_of_two_turns_in_a_row_has_its_own_figures(exported: Exported) -> N
     """Guarantee 25.1: the end of a turn opens the next one if input is queued, and its span has what it did itself."""
 
     def queue(text: str, context: cc.ToolContext) -> str:
+        assert context.store is not None
         context.store.enqueue("demo", cc.user(text), kind="follow-up")
         return "Queued."
 
@@ -173,6 +174,9 @@ def test_our_own_import_reads_the_spans_back(exported: Exported, tmp_path: Path)
     [call] = [call for message in messages for call in message.tool_calls]
     [result] = [result for message in messages for result in message.tool_results]
     assert (call.name, call.arguments, result.text) == ("weather", {"city": "Rome"}, "Sun in Rome.")
+    [turn] = exported.named("invoke_agent assistant")
+    said = json.loads(attributes_of(turn)[names.OUTPUT_MESSAGES])
+    assert said == [{"role": "assistant", "parts": [{"type": "text", "content": "Sunny."}], "finish_reason": "stop"}]
     sent = [attributes_of(span)[names.INPUT_TOKENS] for span in exported.named("chat gpt-4o")]
     assert [each.usage.input for each in messages if each.usage is not None] == sent
     assert (summary.source, summary.refused) == ("opentelemetry", 0)

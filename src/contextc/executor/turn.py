@@ -808,6 +808,7 @@ class TurnRunner:
                     cost=done.cost,
                     steps=done.steps,
                     calls=done.tool_calls,
+                    reply=done.message,
                 )
         return finish
 

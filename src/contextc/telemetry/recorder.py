@@ -91,9 +91,17 @@ class Recorder:
             yield recorded
 
     def end_turn(
-        self, recorded: Recorded, *, finish: str, usage: Usage, cost: float | None, steps: int, calls: int
+        self,
+        recorded: Recorded,
+        *,
+        finish: str,
+        usage: Usage,
+        cost: float | None,
+        steps: int,
+        calls: int,
+        reply: Message | None,
     ) -> None:
-        """Add what a turn has used."""
+        """Add what a turn has used, and with content its last reply."""
         recorded.set(
             {
                 **_usage(usage),
@@ -103,6 +111,8 @@ class Recorder:
                 names.COST: cost,
             }
         )
+        if self.content and reply is not None:
+            recorded.set({names.OUTPUT_MESSAGES: _json([_answer(reply)])})
 
     @contextmanager
     def chat(self, conversation: str, agent: str, provider: Provider) -> Generator[Recorded]:
@@ -163,8 +173,7 @@ class Recorder:
             self._tokens.record(usage.input, {**about, names.TOKEN_TYPE: "input"})
             self._tokens.record(usage.output, {**about, names.TOKEN_TYPE: "output"})
         if self.content and recorded.span.is_recording():
-            said = [{**_message(message), "finish_reason": _finish(message.finish)} for message in answers]
-            recorded.set({names.OUTPUT_MESSAGES: _json(said)})
+            recorded.set({names.OUTPUT_MESSAGES: _json(list(map(_answer, answers)))})
 
     @contextmanager
     def tool(self, conversation: str, agent: str, call: ToolCall, description: str) -> Generator[Recorded]:
@@ -270,12 +279,13 @@ def _json(value: object) -> str:
     return encode(cast(Any, value)).decode()
 
 
-def _finish(finish: str | None) -> str:
-    return names.FINISHES.get(finish or "", finish or "")
-
-
 def _message(message: Message) -> JSONObject:
     return {"role": message.role, "parts": list(_parts(message))}
+
+
+def _answer(message: Message) -> JSONObject:
+    finish = message.finish or ""
+    return {**_message(message), "finish_reason": names.FINISHES.get(finish, finish)}
 
 
 def _parts(message: Message) -> list[JSONObject]:
