@@ -13,7 +13,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.doctor import scan_store
-from contextc.errors import InvalidSetting, TurnWaits
+from contextc.errors import InvalidSetting, LeaseLost, TurnWaits
 from contextc.events import (
     AgentCallStart,
     AgentEvent,
@@ -34,6 +34,7 @@ from contextc.store import agent_calls
 from contextc.store.agent_calls import AgentCall
 from contextc.store.message_log import load_tip
 from contextc.store.store import open_with
+from contextc.store.turn_records import mark_interrupted
 from contextc.testing import FakeModel
 from contextc.worker import TurnWorker, WorkerOptions
 from tests.conftest import often
@@ -493,6 +494,47 @@ def test_a_call_of_an_agent_can_need_approval_itself(store: cc.Store) -> None:
     assert boss().resume_sync("demo").text == "Done."
     assert results(store) == [("payer", "Paid.")]
     check(store)
+
+
+def test_a_caller_that_loses_its_lease_leaves_the_called_agent_to_the_next_holder(store: cc.Store) -> None:
+    """Guarantee 20.11: the agent is neither cancelled nor goes on here, and what has run is not run again."""
+    ran: list[str] = []
+
+    @cc.tool
+    async def look(context: cc.ToolContext) -> str:
+        """Look."""
+        ran.append(context.call.id)
+        if len(ran) == 2:
+            store.write(
+                lambda tx: tx.run("UPDATE main.lease SET number = number + 1, holder = '' WHERE agent = 'boss'")
+            )
+            await asyncio.sleep(PATIENCE)
+        return "seen"
+
+    def below(request: Request) -> str | cc.ToolCall:
+        seen = sum(message.role == "tool" for message in request.messages)
+        return "Seen." if seen == 3 else cc.tool_call(f"x{seen}", "look", {})
+
+    def boss(*answers: str | cc.ToolCall) -> cc.AgentExecutor:
+        looker = cc.Agent(FakeModel(below), name="looker", tools=[look], triggers=())
+        tools = [looker.as_tool()]
+        return cc.Agent(FakeModel(*answers), name="boss", tools=tools, store=store, lease_seconds=0.3).executor
+
+    async def run(executor: cc.AgentExecutor, *, resumes: bool = False) -> cc.TurnResult:
+        turn = executor.resume("demo") if resumes else executor.start("demo", "go")
+        return await asyncio.wait_for(turn.wait(), PATIENCE)
+
+    lost = asyncio.run(run(boss(asks("looker"))))
+    assert isinstance(lost.error, LeaseLost)
+    (call,) = calls(store)
+    assert [turn.state for turn in store.turns(call.name)] == ["interrupted"]
+    store.write(lambda tx: mark_interrupted(tx, call.parent, "boss", 0, 0, "taken over"))
+    assert asyncio.run(run(boss("Done."), resumes=True)).text == "Done."
+    assert ran == ["x0", "x1", "x2"]
+    assert results(store) == [("looker", "Seen.")]
+    assert [text.startswith("Interrupted") for _, text in results(store, call.name)] == [False, True, False]
+    check(store)
+    check_account(store)
 
 
 def run_until_killed(path: Path, file: Path, last: int, moment: Literal["before", "after"], approval: bool) -> int:

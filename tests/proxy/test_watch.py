@@ -26,6 +26,7 @@ from contextc.cli import watch
 from contextc.cli.server_access import WebUIProcess
 from contextc.proxy.proxy_status import TrafficSummary
 from contextc.proxy.recorder_process import RecordedExchange
+from contextc.store.conversation_list import list_names_in
 from contextc.store.ledger_schema import channel_id
 from tests.fake_vendors import KEY, FakeVendors, Scripted, faults, listed
 from tests.forked_commands import read_link, run_contextc
@@ -67,6 +68,18 @@ def test_a_program_that_a_signal_ended_and_one_without_requests(tmp_path: Path, 
     assert done.returncode == 128 + signal.SIGTERM
     assert done.stderr.startswith("\ncontextc recorded no model request")
     assert "not recorded" not in done.stderr
+
+
+def test_a_recorded_session_knows_where_its_program_ran(tmp_path: Path, program: Path) -> None:
+    """Guarantee 20.12."""
+    address, elsewhere = f"sqlite:///{tmp_path}/watched.db", tmp_path / "elsewhere"
+    with FakeVendors(Scripted(["First."])) as fake:
+        command = ("watch", "--no-web", "--store", address, "--", sys.executable, str(program), "0", "one")
+        done = run_contextc(*command, cwd=tmp_path, env=environment(tmp_path, ANTHROPIC_BASE_URL=fake.url()))
+    assert done.returncode == 0, done.stderr
+    with cc.open_store(address) as store:
+        assert len(store.read(lambda tx: list_names_in(tx, str(tmp_path)))) == 1
+        assert store.read(lambda tx: list_names_in(tx, str(elsewhere))) == []
 
 
 def test_the_reason_is_given_if_nothing_was_recorded(tmp_path: Path) -> None:

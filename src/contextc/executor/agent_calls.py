@@ -52,8 +52,6 @@ class CalledTurnOwner:
 
     def __init__(self, above: TurnOwner | None) -> None:
         self._above = above
-        self.is_given_up = False
-        """True once another process has taken over the turn of the caller: it will go on with this turn."""
 
     def check(self, turn: TurnRecord) -> None:
         """Accept every turn."""
@@ -62,7 +60,7 @@ class CalledTurnOwner:
         return self._above is not None and self._above.wants_back()
 
     def retries(self, turn: TurnRecord, error: Exception) -> bool:
-        return self.is_given_up
+        return False
 
     def store_continuation(self, tx: Transaction, turn: TurnRecord, error: Exception | None) -> None:
         """Store nothing: the caller's turn continues it."""
@@ -107,7 +105,7 @@ class AgentCaller:
         if opened is None:
             return CallOutcome(_failure(call, TOO_DEEP_RESULT.format(depth=depth)))
         owner = CalledTurnOwner(self._config.owner)
-        result = await self._run_turn(executor.called_by(self._config, limits, owner), opened, task, owner)
+        result = await self._run_turn(executor.called_by(self._config, limits, owner), opened, task)
         if seq and (result.finish in OPEN_FINISHES or isinstance(result.error, TurnWaits)):
             return CallOutcome(None)
         called = await run_blocking(self._load_turn, opened)
@@ -115,19 +113,17 @@ class AgentCaller:
             await run_blocking(store.cancel_turn, opened.name, opened.agent)
         return CallOutcome(_result_of(call, tool.name, result), opened, called)
 
-    async def _run_turn(
-        self, executor: "AgentExecutor", opened: AgentCall, task: str, owner: CalledTurnOwner
-    ) -> TurnResult:
+    async def _run_turn(self, executor: "AgentExecutor", opened: AgentCall, task: str) -> TurnResult:
         """Run the turn of a called agent, or continue it. It was answered before if its answer is stored."""
         while True:
             turn = executor.start(opened.name, user(task), key=opened.name)
             try:
                 result = await turn.wait()
             except asyncio.CancelledError:
-                owner.is_given_up = self._has_lost_lease()
-                (turn.give_up if owner.is_given_up else turn.cancel)()
+                is_given_up = self._has_lost_lease()
+                (turn.give_up if is_given_up else turn.cancel)()
                 await turn.wait()
-                if not owner.is_given_up:
+                if not is_given_up:
                     await self._count_cancelled(opened)
                 raise
             if isinstance(result.error, StoreError):

@@ -715,6 +715,8 @@ class TurnRunner:
         """True if a turn was cancelled. The finish reason does not tell: a provider may report `cancelled` too."""
         self.lease_lost: LeaseLost | None = None
         """Set before the turn is cancelled because its lease was lost."""
+        self.is_given_up = False
+        """Set before the turn is cancelled because another process runs that of its caller, and will go on with it."""
         self._ending = asyncio.Lock()
         """Held while the end of a turn is stored, and while the usage of a summary is counted."""
         self._ended: tuple[TurnResult, bool] | None = None
@@ -766,6 +768,10 @@ class TurnRunner:
                 self.results.append(await self._waiting_result(finish))
                 return
             result, follows = self._ended or (self._make_result(finish, error), False)
+            if self.is_given_up and self._ended is None:
+                await run_blocking(self._release_failed)
+                self.results.append(self._make_result(HANDED_OVER, error))
+                return
             try:
                 if self._ended is None:
                     if error is not None and await self._continue_later(error):
@@ -1432,9 +1438,10 @@ class Turn:
             self._task.cancel()
 
     def give_up(self) -> None:
-        """Let another process continue the turn, if its owner wants that, because it runs its caller's turn now."""
+        """End the turn as one whose process died: another process runs that of its caller, and will go on with it."""
         if self._loop is None or self._lease is None:
             return self.cancel()
+        self._loop.is_given_up = True
         self._on_lease_lost(self._lease)
 
     @property
