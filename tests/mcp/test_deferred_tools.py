@@ -35,12 +35,17 @@ def many(tmp_path: Path) -> str:
 
 
 def run(
-    model: FakeModel, *modes: str, store: cc.Store | None = None, needs_approval: Any = False, **options: Any
+    model: FakeModel,
+    *modes: str,
+    store: cc.Store | None = None,
+    needs_approval: Any = False,
+    conversation: str = "demo",
+    **options: Any,
 ) -> Any:
     async def work() -> cc.AgentResult[str]:
         server = plain(*modes, needs_approval=needs_approval)
         async with cc.Agent(model, mcp_servers=[server], store=store, defer_tools_above=0, **options) as agent:
-            return await agent.run("Go.", conversation="demo")
+            return await agent.run("Go.", conversation=conversation)
 
     return asyncio.run(work())
 
@@ -146,6 +151,32 @@ def test_an_approval_of_a_generic_call_survives_the_process(many: str) -> None:
 
         (result,) = results(asyncio.run(work()))
         assert result.text == 'delete_file: {"title": "A"}'
+
+
+def test_a_turn_that_waits_goes_on_elsewhere_with_the_tools_that_it_has_found(many: str) -> None:
+    """The search was in the first process, the approval is given in none, and the call runs in a second one."""
+    search, delete = ("search_tools", {"query": "delete a file"}), ("plain__delete_file", {"title": "A"})
+    with cc.open_store("memory:") as store:
+        first = calling(search, delete, provider=APPENDS)
+        assert run(first, many, store=store, needs_approval=True, approve=cc.Suspend()).finish == "waiting"
+        (approval,) = store.approvals("demo")
+        store.answer_approval(approval.id, True)
+
+        async def work() -> cc.AgentResult[str]:
+            server, second = plain(many, needs_approval=True), FakeModel("Done.", provider=APPENDS)
+            agent = cc.Agent(second, mcp_servers=[server], store=store, defer_tools_above=0, approve=cc.Suspend())
+            async with agent:
+                return await agent.resume("demo")
+
+        result = asyncio.run(work())
+        assert results(result)[-1].text == 'delete_file: {"title": "A"}'
+        assert (result.finish, result.manifest.epoch) == ("stop", 1)
+        fork = store.fork("demo", "copy")
+        model = calling(delete, provider=APPENDS)
+        copied = run(model, many, store=store, conversation=fork.name)
+        assert results(copied)[-1].text == 'delete_file: {"title": "A"}'
+        assert "plain__delete_file" in str(model.requests[0])
+        assert "plain__create_invoice" not in str(model.requests[0])
 
 
 def test_few_tools_are_defined_and_a_share_decides(many: str) -> None:
