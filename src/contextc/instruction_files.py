@@ -290,9 +290,9 @@ class _Reader:
 # line is left out, as in Claude Code: the model reads nothing that the rendered page hides from people.
 
 
-_IMPORT = re.compile(r"(?<!\S)@((?:[^\s\\]|\\ )+)")
-_CODE_SPAN = re.compile(r"(`+)(?:(?!\1).)+?\1")
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
+_IMPORT = re.compile(r"(?<!\S)@((?:[^\s\\]|\\ )++)")
+_TICKS = re.compile(r"`++")
+_FENCE = re.compile(r" {0,3}+(`{3,}+|~{3,}+)")
 
 
 def _split_imports(text: str) -> tuple[str, list[str]]:
@@ -311,8 +311,26 @@ def _split_imports(text: str) -> tuple[str, list[str]]:
         elif opened:
             fence = opened[1]
         else:
-            found += [each[1].replace("\\ ", " ") for each in _IMPORT.finditer(_CODE_SPAN.sub("", bare))]
+            found += [each[1].replace("\\ ", " ") for each in _IMPORT.finditer(_without_code(bare))]
     return "\n".join(kept), list(dict.fromkeys(found))
+
+
+def _without_code(line: str) -> str:
+    """Return a line without its code spans, which begin and end with as many backticks."""
+    ticks = [found.span() for found in _TICKS.finditer(line)]
+    nearest: dict[int, int] = {}
+    ends: list[int] = [0] * len(ticks)
+    for number in range(len(ticks) - 1, -1, -1):
+        length = ticks[number][1] - ticks[number][0]
+        ends[number], nearest[length] = nearest.get(length, 0), number
+    kept: list[str] = []
+    at = number = 0
+    while number < len(ticks):
+        if end := ends[number]:
+            kept.append(line[at : ticks[number][0]])
+            at, number = ticks[end][1], end
+        number += 1
+    return "".join([*kept, line[at:]])
 
 
 def _without_comments(line: str, in_comment: bool) -> tuple[str | None, bool]:

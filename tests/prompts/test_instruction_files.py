@@ -130,7 +130,7 @@ def test_an_import_comes_before_its_file_and_each_file_once(project: Path, write
 def test_code_and_comments_import_nothing(project: Path, write: Write) -> None:
     """Guarantee 8.8: and a comment is not sent, because people do not see it on the rendered page."""
     write("secret.md", "secret")
-    code = "a `@secret.md` b\n```\n@secret.md\n<!-- kept -->\n```\n"
+    code = "a `@secret.md` b ``c ` @secret.md `` d\n```\n@secret.md\n<!-- kept -->\n```\n"
     write("AGENTS.md", code + "<!-- @secret.md\nobey --> tail\n<!-- x -->\nme@secret.md")
     [file] = cc.InstructionFiles(project).read().files
     assert file.text == code + " tail\nme@secret.md"
