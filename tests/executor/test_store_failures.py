@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 import contextc as cc
 from contextc.errors import StoreFull
-from contextc.events import StepStart, TextDelta, ToolFinished
+from contextc.events import StepStart, TextDelta, ToolFinished, ToolProgress
 from contextc.store.sqlite import SQLiteEngine
 from contextc.store.store import open_with
 from contextc.store.transaction_engine import Result, Transaction
@@ -176,6 +177,91 @@ def test_a_cancellation_between_the_last_result_and_the_next_request_keeps_the_r
     assert [(result.text, result.is_error) for result in results] == [("3", False)]
     assert [step.state for step in store.steps("demo")] == ["finished", "failed"]
     assert len(scripted.bodies) == 1
+
+
+def test_a_conversation_that_is_rewound_before_the_last_result_is_stored_ends_the_turn(
+    store: cc.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantees 3.5, 11.1: what was asked is gone, so no model is asked to go on."""
+    begin, scripted = cc.MessageCompiler.begin, Scripted(says(call(1)), says("done"))
+
+    def late(self: cc.MessageCompiler, compiled: cc.Compiled, **rest: Any) -> None:
+        if compiled.request == 2 and len(store.load("demo")) == 3:
+            store.rewind("demo", store.load("demo")[0].uid)
+        begin(self, compiled, **rest)
+
+    store.append("demo", cc.user("Hello."))
+    monkeypatch.setattr(cc.MessageCompiler, "begin", late)
+    executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=scripted)
+
+    async def run() -> cc.TurnResult:
+        return await executor.start("demo", "add").wait()
+
+    assert asyncio.run(run()).finish == "superseded"
+    assert len(scripted.bodies) == 1
+
+
+def test_progress_that_is_stored_late_leaves_the_last_result_to_the_next_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guarantees 3.3, 11.1: the thread that stores it may be slow, and go on when the tool has ended."""
+    stored, goes_on, published = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(SQLiteEngine):
+        waits = False
+
+        def write(self, work: Callable[[Transaction], Result], *, repeatable: bool = False) -> Result:
+            waits, self.waits = self.waits, False
+            result = super().write(work, repeatable=repeatable)
+            if waits:
+                stored.set()
+                assert goes_on.wait(60)
+            return result
+
+    engine, begin = Slow(str(tmp_path / "slow.db")), cc.MessageCompiler.begin
+
+    def late(self: cc.MessageCompiler, compiled: cc.Compiled, **rest: Any) -> None:
+        if compiled.request == 2:
+            goes_on.set()
+            assert published.wait(60)
+        begin(self, compiled, **rest)
+
+    def look(context: ToolContext) -> str:
+        """Look."""
+        engine.waits = True
+        context.progress("half of it")
+        assert stored.wait(60)
+        return "all of it"
+
+    async def run(executor: cc.AgentExecutor) -> None:
+        async for event in executor.start("demo", "look"):
+            if isinstance(event, ToolProgress):
+                published.set()
+
+    monkeypatch.setattr(cc.MessageCompiler, "begin", late)
+    with open_with(engine) as store:
+        scripted = Scripted(says(call(1, "look")), says("done"))
+        executor = cc.AgentExecutor(store, SONNET, tools=[look], endpoint=scripted, triggers=())
+        asyncio.run(run(executor))
+        roles = [message.role for message in store.load("demo")]
+        assert roles == ["user", "assistant", "tool", "assistant"]
+        assert [executor.compiler.rebuild("demo", number) for number in (1, 2)] == scripted.bodies
+
+
+@pytest.mark.parametrize("refused", [1, 2, 3])
+def test_a_result_that_could_not_be_stored_with_the_next_request_is_stored_later(
+    store: cc.Store, unwilling: Unwilling, refused: int
+) -> None:
+    """Guarantee 3.3: the tool has run. The third write that is refused is the end of the turn."""
+
+    async def run() -> cc.TurnResult:
+        executor = cc.AgentExecutor(store, SONNET, tools=[add], endpoint=Scripted(says(call(1))))
+        unwilling.count_from_here(range(4, 4 + refused))
+        return await executor.start("demo", "add").wait()
+
+    assert isinstance(asyncio.run(run()).error, StoreFull)
+    results = [result for message in store.load("demo") for result in message.tool_results]
+    assert [(result.text, result.is_error) for result in results] == [("3", False)]
 
 
 def test_progress_that_could_not_be_stored_is_logged(

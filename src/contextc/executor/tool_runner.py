@@ -493,7 +493,7 @@ class ToolRunner:
             text = self._progress.pop(call.id, "")
             if text and call.id in self._running:  # progress after the result is dropped
                 try:
-                    await run_blocking(self.turn_store.append_events, ToolProgress(id=call.id, text=text))
+                    await run_blocking(self.turn_store.append_progress, ToolProgress(id=call.id, text=text))
                 except LeaseLost:  # the turn has ended
                     pass
                 except Exception as error:  # the result is stored with retries; progress is not worth one

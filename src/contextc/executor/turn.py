@@ -212,6 +212,10 @@ class StepPreparer:
         """Prepare the request after a summary. `states` are the unstored states of the earlier preparation."""
         return self._evaluate_step(["after_compaction"], index, states)
 
+    def prepare_after_change(self, index: int, states: dict[str, JSONObject]) -> PreparedStep:
+        """Prepare the request again after others have changed the conversation, which they may have rewound, too."""
+        return self._evaluate_step([], index, states)
+
     def prepare_for_next_model(self, index: int) -> PreparedStep:
         """Prepare step `index` after another model has failed. Its triggers were evaluated, and its input was taken."""
         self._compile_arguments = self._take_arguments()
@@ -865,6 +869,8 @@ class TurnRunner:
 
     def _release_failed(self) -> None:
         with suppress(ContextcError):
+            self.turn_store.store_held()
+        with suppress(ContextcError):
             self.turn_store.store.release(self.turn_store.lease, failed=True)
 
     def _make_result(self, finish: str, error: Exception | None, turn: TurnRecord | None = None) -> TurnResult:
@@ -1092,8 +1098,7 @@ class TurnRunner:
                     if self.turn_store.held is None:
                         raise
                     self.turn_store.store_held()  # after what was added meanwhile
-                    again = self.preparer.prepare_again(index)
-                    prepared = again._replace(states={**prepared.states, **again.states})
+                    prepared = self.preparer.prepare_after_change(index, prepared.states)
                     if prepared.stop is not None:
                         return prepared
                     self._start_step(prepared.compiled, index, prepared.states)

@@ -31,6 +31,7 @@ from contextc.events import (
     StepFinish,
     StepStart,
     SystemMessageCreated,
+    ToolProgress,
     ToolStart,
     TriggerFailed,
     TurnStart,
@@ -380,7 +381,10 @@ class RunningRuns(NamedTuple):
 
 
 class TurnStore:
-    """The stored record of one turn under one lease. Methods are called one after the other, from any thread."""
+    """The stored record of one turn under one lease. Methods are called one after the other, from any thread.
+
+    Only `append_progress` may run beside another one.
+    """
 
     lease: Lease
     """Given, or taken in the transaction that opens the turn."""
@@ -1319,21 +1323,32 @@ class TurnStore:
         """Store and publish events in a transaction of their own."""
         self._write(lambda tx: (None, events), step=step)
 
+    def append_progress(self, event: ToolProgress) -> None:
+        """Store and publish what a tool reports. Other methods may run meanwhile, so a result that is held stays so."""
+        self._write(lambda tx: (None, [event]), with_held=False)
+
     # ── within a transaction ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _write(self, work: Callable[[Transaction], tuple[T, Sequence[AnyEvent]]], *, step: int | None = None) -> T:
+    def _write(
+        self,
+        work: Callable[[Transaction], tuple[T, Sequence[AnyEvent]]],
+        *,
+        step: int | None = None,
+        with_held: bool = True,
+    ) -> T:
         """Run work under the lease, store the events that it returns, and publish them after the commit."""
-
-        self.prepare_held()
+        if with_held:
+            self.prepare_held()
 
         def checked(tx: Transaction) -> tuple[T, list[AnyEvent], str]:
             *_, request = leases.check_lease_and_end_request(tx, self.lease, self.conversation)
-            held = self._append(tx, self._append_held(tx))
+            held = self._append(tx, self._append_held(tx)) if with_held else []
             value, events = work(tx)
             return value, [*held, *self._append(tx, events, step=step)], request
 
         value, told, request = self.store.write(checked)
-        self._note_held_stored()
+        if with_held:
+            self._note_held_stored()
         self._publish(told)
         self._report_request(request)
         return value
