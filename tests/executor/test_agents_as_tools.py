@@ -5,6 +5,7 @@ import multiprocessing
 import signal
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +14,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.doctor import scan_store
-from contextc.errors import InvalidSetting, LeaseLost, TurnWaits
+from contextc.errors import InvalidSetting, LeaseLost, StoreFull, TurnWaits
 from contextc.events import (
     AgentCallStart,
     AgentEvent,
@@ -42,6 +43,7 @@ from tests.executor.event_waits import wait_for_event
 from tests.executor.scripted_tool_provider import Script, answered, asked, ended, said
 from tests.executor.scripted_tool_provider import agent as tool_provider
 from tests.executor.test_compaction_processes import DeadlyStore
+from tests.executor.test_store_failures import Unwilling
 
 ANTHROPIC, OPENAI = "anthropic:claude-opus-5-5", "openai-chat:gpt-5"
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -535,6 +537,25 @@ def test_a_caller_that_loses_its_lease_leaves_the_called_agent_to_the_next_holde
     assert [text.startswith("Interrupted") for _, text in results(store, call.name)] == [False, True, False]
     check(store)
     check_account(store)
+
+
+@pytest.mark.parametrize("number", range(9, 13))
+def test_a_called_agent_is_counted_once_if_a_write_fails(tmp_path: Path, number: int) -> None:
+    """Guarantee 20.11: also if its result could not be stored, and the turn ends."""
+
+    @cc.tool
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    unwilling = Unwilling(tmp_path / "full.db")
+    with open_with(unwilling) as store:
+        looker = cc.Agent(FakeModel(cc.tool_call("x", "look", {}), "Seen."), name="looker", tools=[look], triggers=())
+        boss = cc.Agent(FakeModel(asks("looker"), "Done."), tools=[looker.as_tool()], store=store, triggers=())
+        unwilling.count_from_here(range(number, number + 1))
+        with suppress(StoreFull):
+            boss.run_sync("go", conversation="demo")
+        check_account(store)
 
 
 def run_until_killed(path: Path, file: Path, last: int, moment: Literal["before", "after"], approval: bool) -> int:

@@ -135,13 +135,16 @@ class AgentCaller:
         record = self._turn_store
         called = await run_blocking(self._load_turn, opened)
         if called is not None:
-            self.count(called)
+            self.count(opened, called)
         record.running_calls.add(opened.call)
         with suppress(LeaseLost):  # the next holder of the lease goes on
             await run_blocking(record.end_agent_call, opened)
 
-    def count(self, called: TurnRecord) -> None:
-        """Count what a called agent has used as used by this turn. It is stored with the result of the call."""
+    def count(self, opened: AgentCall, called: TurnRecord) -> None:
+        """Count what a called agent has used as used by this turn. It is stored with the result of the call, or if that
+        fails with the end of the turn.
+        """
+        self._turn_store.counted_agents.add(opened.conversation)
         self._turn_store.turn = self._turn_state.add_called_turn(self._turn_store.turn, called)
 
     def _load_turn(self, opened: AgentCall) -> TurnRecord | None:

@@ -259,8 +259,8 @@ class ToolRunner:
     ) -> Message:
         """Store results one after the other, on one thread, however many arrive at once."""
         async with self._store_lock:
-            if done.turn is not None:
-                self._agents.count(done.turn)
+            if done.call is not None and done.turn is not None:
+                self._agents.count(done.call, done.turn)
             self._unstored -= 1
             has_media = not isinstance(result.content, str)  # a request reads it from the store
             is_plain = answer is None and done.call is None and done.turn is None and not has_media
@@ -420,8 +420,8 @@ class ToolRunner:
             done = await (
                 self._run_or_refuse(call, None, 0) if recorder is None else self._record_call(recorder, call, None, 0)
             )
-            if done.turn is not None:
-                self._agents.count(done.turn)
+            if done.call is not None and done.turn is not None:
+                self._agents.count(done.call, done.turn)
             if done.call is not None:
                 await run_blocking(self.turn_store.end_agent_call, done.call)
             assert done.result is not None, "a call within a reply does not stay open"

@@ -443,6 +443,8 @@ class TurnStore:
         """A result that is not stored yet."""
         self.has_called_agents = False
         """True if the turn may have called agents as tools."""
+        self.counted_agents: set[int] = set()
+        """The conversations of called agents of which the record of the turn has what they have used."""
 
     # ── begin and end ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -640,7 +642,7 @@ class TurnStore:
             leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
         called = frozenset[str]()
         if self.has_called_agents:
-            turn, called = turn_controls.end_called_agents(tx, root, turn, why)
+            turn, called = turn_controls.end_called_agents(tx, root, turn, why, self.counted_agents)
         has_open_calls = not is_answered or called or self._is_resumed or self._has_partial_reply
         answers = self._answer_open_calls(tx, why, turn, called) if has_open_calls else []
         events = [*before, *[result_event(message, 0) for message in answers]]

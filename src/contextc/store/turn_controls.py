@@ -1,5 +1,6 @@
 """Requests to end turns, from any process, as functions over a transaction."""
 
+from collections.abc import Collection
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
@@ -148,10 +149,10 @@ def end_waiting_turn(
 
 
 def end_called_agents(
-    tx: Transaction, conversation: int, turn: TurnRecord, why: str
+    tx: Transaction, conversation: int, turn: TurnRecord, why: str, counted: Collection[int] = ()
 ) -> tuple[TurnRecord, frozenset[str]]:
     """End the turns of the agents that a turn waits for, because it ends. Return it with what they have used, and the
-    ids of their calls.
+    ids of their calls. The record has already what those in the conversations `counted` have used.
     """
     open_calls = agent_calls.load_open_calls(tx, conversation, turn.number)
     for each in open_calls:
@@ -163,5 +164,6 @@ def end_called_agents(
             called = agent_calls.load_called_turn(tx, each)
         elif called is not None and called.state == "running":
             request_end(tx, each.name, each.agent, "cancel", "")
-        turn = agent_calls.add_called_turn(turn, called) if called is not None else turn
+        if called is not None and each.conversation not in counted:
+            turn = agent_calls.add_called_turn(turn, called)
     return turn, frozenset([each.call for each in open_calls])
