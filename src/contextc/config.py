@@ -213,7 +213,8 @@ def find_untrusted_file(
 
 def describe_change(name: str, value: object) -> str:
     """Return a line that shows a setting of an untrusted file. Passwords in addresses are masked."""
-    return f"{name} = {(mask_secrets(value) if isinstance(value, str) and '://' in value else value)!r}"
+    shown = name if name.isprintable() else ascii(name)  # a name of JSON may have line breaks
+    return f"{shown} = {(mask_secrets(value) if isinstance(value, str) and '://' in value else value)!r}"
 
 
 def trust_file(file: UntrustedFile, *, environment: Mapping[str, str] = os.environ) -> None:
@@ -227,8 +228,15 @@ def is_trusted(file: UntrustedFile, *, environment: Mapping[str, str] = os.envir
 
 
 def _trust_key(file: UntrustedFile) -> str:
-    path = os.path.realpath(file.path)
+    path = _trusted_place(file.path)
     return f"{os.path.realpath(file.project)}{IMPORTS}{path}" if file.project else path
+
+
+def _trusted_place(path: str) -> str:
+    """Return a file's name in its folder. A link is not followed: what a person trusted in the project that it leads to
+    would run in this one.
+    """
+    return os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))
 
 
 def distrust_file(path: str, *, environment: Mapping[str, str] = os.environ, project: str = "") -> bool:
@@ -238,7 +246,7 @@ def distrust_file(path: str, *, environment: Mapping[str, str] = os.environ, pro
     kept = {
         key: digest
         for key, digest in trusted.items()
-        if key != os.path.realpath(path) and not (project and key.startswith(imports))
+        if key != _trusted_place(path) and not (project and key.startswith(imports))
     }
     if len(kept) == len(trusted):
         return False

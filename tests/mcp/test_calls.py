@@ -115,6 +115,21 @@ def test_turns_that_begin_together_wait_for_the_same_start() -> None:
     assert texts[0].isdecimal()
 
 
+def test_all_servers_end_if_the_wait_for_their_end_is_cancelled() -> None:
+    async def work() -> tuple[int, int]:
+        agent = cc.Agent(FakeModel("Hi."), mcp_servers=[plain(), plain(name="other")])
+        await agent.run("Go.")
+        assert agent.executor.config.servers is not None
+        owners = {each for each in asyncio.all_tasks() if each.get_name().startswith("MCP server ")}
+        closing = asyncio.create_task(agent.executor.config.servers.close())
+        await asyncio.sleep(0)
+        closing.cancel()
+        ended, _ = await asyncio.wait(owners, timeout=20)
+        return len(owners), len(ended)
+
+    assert asyncio.run(work()) == (2, 2)
+
+
 def test_an_agent_without_an_event_loop_leaves_no_process() -> None:
     agent = cc.Agent(calling(("plain__process", {})), mcp_servers=[plain()])
     (result,) = results(agent.run_sync("Go."))

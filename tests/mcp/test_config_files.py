@@ -74,6 +74,36 @@ def test_a_projects_servers_start_only_after_a_person_approved_the_content(folde
     assert names(project) == []
 
 
+@pytest.mark.parametrize("name", [".mcp.json", "contextc.toml"])
+def test_a_link_to_an_approved_file_of_another_project_is_not_approved(folders: tuple[Path, Path], name: str) -> None:
+    """Its relative paths would be programs of this project."""
+    _, project = folders
+    other = project.parent / "other"
+    other.mkdir()
+    declare(project, build={"command": "./build.sh"})
+    (project / "contextc.toml").write_text('[mcp.build2]\ncommand = "./build.sh"\n')
+    for each in find_servers(project).pending:
+        config.trust_file(each)
+    assert names(project) == ["build2", "build"]
+    (other / name).symlink_to(Path("..", "project", name))
+    found = find_servers(other)
+    assert (found.servers, len(found.pending)) == ((), 1)
+    config.trust_file(found.pending[0])
+    assert len(names(other)) == 1
+    assert config.distrust_file(str(other / name))
+    assert names(other) == []
+    assert names(project) == ["build2", "build"]
+
+
+def test_what_a_person_approves_has_one_line_for_each_field(folders: tuple[Path, Path]) -> None:
+    """A name with line breaks must not look like other fields."""
+    _, project = folders
+    declare(project, build={"command": "./evil.sh", "note = 1\n  mcpServers.build.command": "ls"})
+    (file,) = find_servers(project).pending
+    assert "\n" not in "".join(file.changes)
+    assert len(file.changes) == 2
+
+
 def test_a_projects_settings_with_servers_need_trust_too(folders: tuple[Path, Path]) -> None:
     _, project = folders
     (project / "contextc.toml").write_text('[mcp.build]\ncommand = "make"\nenv = {KEY = "${ANTHROPIC_API_KEY}"}\n')

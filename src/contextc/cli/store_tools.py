@@ -8,6 +8,7 @@ says how to read on.
 import os
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -80,7 +81,7 @@ class StoreTools:
             if search.casefold() in f"{name}\n{seen.title}".casefold():
                 found.append(_overview_line(seen))
             if len(found) == LISTED and number < len(names):
-                return f"{_data(found)}\nThere are more: call again with before={name!r}."
+                return f"{_data(found)}\nThere are more: call again with before={_cursor(name)!r}."
         return _data(found) if found else "There are no such conversations."
 
     def search_conversations(self, query: str, conversation: str = "", before: str = "") -> str:
@@ -103,7 +104,7 @@ class StoreTools:
             if left < 0:
                 break
             texts.append(text)
-        more = f"\nOlder conversations were not searched: call again with before={some[-1]!r}." if rest else ""
+        more = f"\nOlder conversations were not searched: call again with before={_cursor(some[-1])!r}." if rest else ""
         if not texts:
             searched = pluralize(len(some), "conversation")
             return f"Nothing found in {searched}. Try other words: names, paths, ids, errors.{more}"
@@ -237,9 +238,10 @@ class StoreTools:
         names = self._names()
         if not before:
             return names
-        if before not in names:
+        cursors = list(map(_cursor, names))
+        if before not in cursors:
             raise InvalidInput("before must be the value that the previous page says", got=before[:100])
-        return names[names.index(before) + 1 :]
+        return names[cursors.index(before) + 1 :]
 
     def _checked(self, conversation: str) -> str:
         """Return the name of a conversation that may be read. Raises `UnknownConversation`."""
@@ -281,6 +283,11 @@ class StoreTools:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise InvalidInput(f"file: too large, the limit is {MAX_FILE_BYTES:,} bytes", got=file[:200])
         return path.read_bytes()
+
+
+def _cursor(name: str) -> str:
+    """Return what stands for a conversation outside of the data: others may have written its name."""
+    return sha256(name.encode()).hexdigest()[:16]
 
 
 def _overview_line(seen: ConversationOverview) -> str:

@@ -99,13 +99,18 @@ class ServerConnection:
             return _error(self._stopped_text())
         return await self._call(client, name, arguments, context)
 
-    async def close(self) -> None:
-        """End the process or the connection, and wait until it has ended."""
-        if (owner := self._owner) is not None:
+    def stop(self) -> None:
+        """Let the process or the connection end."""
+        if self._owner is not None:
             self._is_closing = True
             self._stop.set()
             if self._opening is not None and not self._opening.expired():
                 self._opening.reschedule(asyncio.get_running_loop().time())
+
+    async def close(self) -> None:
+        """End the process or the connection, and wait until it has ended."""
+        self.stop()
+        if (owner := self._owner) is not None:
             await asyncio.wait({owner}, timeout=CLOSE_SECONDS)
             if not owner.done():  # an HTTP server that does not answer the end of its session
                 owner.cancel()
@@ -219,18 +224,20 @@ class ServerConnection:
             self._is_stale = False  # a change from now on makes it stale again
             found, seconds = await self._list_tools(client)
             self._fresh_until = asyncio.get_running_loop().time() + seconds
-            known, self.tools = self.tools, {}
+            tools: dict[str, FunctionTool] = {}
             for each in found:
                 name = f"{self.server.name}{SEPARATOR}{each.name}"
-                if not self.server.offers(each.name) or name in self.tools:
+                if not self.server.offers(each.name) or name in tools:
                     continue
-                spec = read_definition(name, each)
+                # A schema may take a second to check. Between two of them, a time limit can end this.
+                spec = await run_blocking(read_definition, name, each)
                 if isinstance(spec, str):
                     log.warning("MCP server %s: the tool %.100s is not offered: %s", self.server.name, each.name, spec)
                 else:
-                    before = known.get(name)
+                    before = self.tools.get(name)
                     is_same = before is not None and before.tool == spec
-                    self.tools[name] = before if before is not None and is_same else self._make_tool(spec, each.name)
+                    tools[name] = before if before is not None and is_same else self._make_tool(spec, each.name)
+            self.tools = tools
 
     async def _list_tools(self, client: "Client") -> "tuple[list[types.Tool], float]":
         """Return the tools that the server lists, and the seconds for which it says that the list holds."""
@@ -343,8 +350,10 @@ class ServerConnections:
 
     async def close(self) -> None:
         """End the processes and connections of this event loop."""
-        for each in self._connections.pop(asyncio.get_running_loop(), []):
-            await each.close()
+        connections = self._connections.pop(asyncio.get_running_loop(), [])
+        for each in connections:  # all end, even if the wait is cancelled
+            each.stop()
+        await asyncio.gather(*[each.close() for each in connections])
 
 
 # ── transports ────────────────────────────────────────────────────────────────────────────────────────────────────────

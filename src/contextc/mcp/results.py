@@ -22,6 +22,8 @@ NAME = re.compile(r"\S{1,128}")
 MAX_DESCRIPTION_CHARACTERS = 4_000
 MAX_SCHEMA_BYTES = 100_000
 MAX_SCHEMA_DEPTH = 50
+MAX_SCHEMA_PARTS = 2_000
+"""Objects and lists in a schema. To check one takes up to a second, and more for each further one."""
 MAX_MEDIA_BYTES = 20_000_000
 IMAGE_SIGNATURES = {
     "image/png": (b"\x89PNG\r\n\x1a\n",),
@@ -30,6 +32,7 @@ IMAGE_SIGNATURES = {
     "image/webp": (b"RIFF",),
 }
 """How images begin that models read. Others are described in a line: a provider would refuse the whole request."""
+TEXTS = ("title", "description", "$comment")
 EMPTY_SCHEMA: JSONObject = {"type": "object", "properties": {}}
 
 
@@ -40,7 +43,8 @@ def read_definition(name: str, found: "types.Tool") -> Tool | str:
     schema: JSONObject = {**EMPTY_SCHEMA, **found.input_schema}
     if problem := find_schema_problem(schema):
         return problem
-    return Tool(name=name, description=_clean(found.description or found.title or ""), parameters=schema)
+    parameters = cast(JSONObject, _clean_texts(schema))
+    return Tool(name=name, description=_clean(found.description or found.title or ""), parameters=parameters)
 
 
 def find_schema_problem(schema: JSONObject) -> str:
@@ -50,8 +54,11 @@ def find_schema_problem(schema: JSONObject) -> str:
 
     if schema.get("type") != "object":
         return "its schema is not that of an object"
-    if _depth(schema) > MAX_SCHEMA_DEPTH:
+    depth, parts = _measure(schema)
+    if depth > MAX_SCHEMA_DEPTH:
         return f"its schema is nested more than {MAX_SCHEMA_DEPTH} times"
+    if parts > MAX_SCHEMA_PARTS:
+        return f"its schema has more than {MAX_SCHEMA_PARTS:,} parts"
     try:
         if len(json.dumps(schema)) > MAX_SCHEMA_BYTES:
             return f"its schema has more than {MAX_SCHEMA_BYTES:,} characters"
@@ -61,21 +68,37 @@ def find_schema_problem(schema: JSONObject) -> str:
     return ""
 
 
-def _depth(value: JSON) -> int:
-    """Return how deep a value is nested, without recursion."""
-    deepest, left = 0, [(value, 1)]
+def _measure(value: JSON) -> tuple[int, int]:
+    """Return how deep a value is nested, and how many objects and lists it has, without recursion."""
+    deepest, parts, left = 0, 0, [(value, 1)]
     while left:
         each, depth = left.pop()
         deepest = max(deepest, depth)
+        parts += isinstance(each, dict | list)
         if isinstance(each, dict | list) and depth <= MAX_SCHEMA_DEPTH:
             inside = cast(JSONObject, each).values() if isinstance(each, dict) else cast(list[JSON], each)
             left += [(inner, depth + 1) for inner in inside]
-    return deepest
+    return deepest, parts
+
+
+def _clean_texts(value: JSON) -> JSON:
+    """Return a schema with cleaned titles and descriptions. Names and values stay: calls have them."""
+    if isinstance(value, dict):
+        return {
+            name: _visible(each) if name in TEXTS and isinstance(each, str) else _clean_texts(each)
+            for name, each in cast(JSONObject, value).items()
+        }
+    return [_clean_texts(each) for each in cast(list[JSON], value)] if isinstance(value, list) else value
+
+
+def _visible(text: str) -> str:
+    """Return a text without characters that people do not see."""
+    return "".join([each for each in text if each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cf", "Co")])
 
 
 def _clean(text: str) -> str:
     """Return a description without characters that people do not see, and not longer than a description should be."""
-    seen = "".join([each for each in text if each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cf", "Co")])
+    seen = _visible(text)
     left_out = len(seen) - MAX_DESCRIPTION_CHARACTERS
     return seen if left_out <= 0 else f"{seen[:MAX_DESCRIPTION_CHARACTERS]}… [{left_out:,} characters more]"
 
