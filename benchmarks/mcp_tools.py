@@ -2,25 +2,33 @@
 
 The tools are those of four published servers, and of further servers that list the same definitions again, until there
 are 178. The second request follows a search, and a call of what it has found.
+
+Then ten questions, for each of which the model searches a tool and calls it, with the vendors' strict fakes: what the
+requests share, and the bill. With all tools defined, the model needs no search.
 """
 
 import asyncio
 import json
+import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
+from tests.fake_vendors import KEY, AcceptedRequest, FakeVendors, Reply, ScriptedCall
+from tests.fake_vendors.vendor import vendor
 from tests.mcp.published_servers import published
 from tests.mcp.servers import plain
 
 import contextc as cc
 from contextc.mcp import ServerConnections
+from contextc.mcp.search import CALL_TOOL, MAX_FOUND, SEARCH_TOOL, rank_tools, read_found
+from contextc.models import cost
 from contextc.testing import FakeModel
 
 TOOLS = 178
@@ -30,6 +38,36 @@ MODELS: dict[str, tuple[str, ...]] = {
     "openai:gpt-5.4": (),
     "mistral:mistral-large-latest": (),
 }
+SESSIONS: dict[str, tuple[str, str, tuple[str, ...]]] = {  # the vendor's fake, the model, flags of the provider
+    "anthropic:claude-opus-5-5": ("anthropic", "anthropic:claude-opus-5-5", ()),
+    "the same, inline tools": ("anthropic", "anthropic:claude-opus-5-5", ("inline-tools-2026-09-15",)),
+    "openai:gpt-6-astra": ("openai_responses", "openai:gpt-6-astra", ()),
+    "bedrock:us.anthropic.claude-opus-5-5": ("bedrock", "bedrock:us.anthropic.claude-opus-5-5", ()),
+    "mistral:mistral-large-latest": ("mistral", "mistral:mistral-large-latest", ()),
+}
+KEY_VARIABLE = "BENCHMARK_KEY"
+
+
+class Task(NamedTuple):
+    """What a model searches for, and the tool that it then calls."""
+
+    query: str
+    tool: str
+    arguments: dict[str, Any]
+
+
+TASKS = (
+    Task("list the files of a directory", "filesystem__list_directory", {"path": "FOLDER"}),
+    Task("write a text to a file", "filesystem__write_file", {"path": "FOLDER/note.txt", "content": "Call Ann."}),
+    Task("read a text file", "filesystem__read_text_file", {"path": "FOLDER/note.txt"}),
+    Task("rename a file", "filesystem__move_file", {"source": "FOLDER/note.txt", "destination": "FOLDER/old.txt"}),
+    Task("size and date of a file", "filesystem__get_file_info", {"path": "FOLDER/old.txt"}),
+    Task("remember a fact about a person", "memory__create_entities", {"entities": []}),
+    Task("what do I know about someone", "memory__search_nodes", {"query": "Ann"}),
+    Task("forget a person", "memory__delete_entities", {"entityNames": ["Ann"]}),
+    Task("add two numbers", "everything__get-sum", {"a": 1, "b": 2}),
+    Task("repeat a message", "everything__echo", {"message": "Hello."}),
+)
 
 
 async def make_servers(folder: Path) -> list[cc.MCPServer]:
@@ -38,7 +76,9 @@ async def make_servers(folder: Path) -> list[cc.MCPServer]:
     tools = [each.tool for each in (await connections.load_tools()).values()]
     await connections.close()
     found = len(tools)
-    print(f"{found} tools of {len(servers)} published servers")
+    firsts = [[tool.name for tool in rank_tools(each.query, tools)[:MAX_FOUND]] for each in TASKS]
+    hits = sum([each.tool in names for each, names in zip(TASKS, firsts, strict=True)])
+    print(f"{found} tools of {len(servers)} published servers: {hits} of {len(TASKS)} searches find the wanted one")
     while found < TOOLS:
         definitions = [
             {"name": each.name.partition("__")[2], "description": each.description, "inputSchema": each.parameters}
@@ -66,6 +106,56 @@ async def measure(name: str, servers: list[cc.MCPServer], share: float | None) -
             return [agent.explain("demo", number).record.budget.input for number in range(1, result.steps + 1)]
 
 
+class SearchingModel:
+    """A model that searches a tool for each question and calls it. If it is not found, it searches for its name."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.found = folder, 0
+
+    def __call__(self, ask: AcceptedRequest) -> Reply:
+        messages = ask.request.messages
+        began = max(number for number, each in enumerate(messages) if each.role == "user" and each.text[:5] == "Task ")
+        task = TASKS[int(messages[began].text.split()[1])]
+        done = [call for each in messages[began:] for call in each.tool_calls]
+        tools = {each.name for each in ask.request.tools if isinstance(each, cc.Tool)}
+        if done and done[-1].name != SEARCH_TOOL:
+            return Reply(f"Done: {task.query}.")
+        found = read_found(messages[began:])
+        if SEARCH_TOOL in tools and task.tool not in found:
+            return Reply(calls=[ScriptedCall(SEARCH_TOOL, {"query": task.tool if done else task.query})])
+        self.found += len(done) == 1
+        arguments = json.loads(json.dumps(task.arguments).replace("FOLDER", str(self.folder)))
+        if CALL_TOOL in tools:
+            return Reply(calls=[ScriptedCall(CALL_TOOL, {"name": task.tool, "arguments": arguments})])
+        return Reply(calls=[ScriptedCall(task.tool, arguments)])
+
+
+async def run_session(name: str, servers: list[cc.MCPServer], share: float | None, folder: Path) -> tuple[str, ...]:
+    """Return the figures of ten questions as cells of a table."""
+    format, spec, betas = SESSIONS[name]
+    model = SearchingModel(folder)
+    with FakeVendors(model) as vendors, cc.open_store("memory:") as store:
+        provider = cc.provider(spec, url=vendors.url(format), key=KEY_VARIABLE, betas=betas)
+        async with cc.Agent(provider, mcp_servers=servers, store=store, defer_tools_above=share) as agent:
+            steps = 0
+            for number in range(len(TASKS)):
+                steps += (await agent.run(f"Task {number} of the list, please.", conversation="demo")).steps
+            records = [agent.explain("demo", number).record for number in range(1, steps + 1)]
+        assert not vendors.refused, vendors.refused[0]
+        usages = [each.usage for each in store.load("demo") if each.usage]
+    shared = [each.shared_tokens / each.budget.input for each in records[1:]]
+    dollars = sum([cost(provider.model, each) or 0.0 for each in usages])
+    return (
+        name,
+        "all defined" if share is None else f"searched, {model.found} of {len(TASKS)} found at once",
+        str(steps),
+        str(records[-1].epoch),
+        f"{sum(shared) / len(shared):.0%}",
+        f"{sum([each.budget.input for each in records]):,}",
+        f"${dollars:.3f}" if vendor(format).cache_rules else "",  # other caches are simulated by bytes only
+    )
+
+
 async def main() -> None:
     with TemporaryDirectory() as place:
         servers = await make_servers(Path(place).resolve())
@@ -74,6 +164,12 @@ async def main() -> None:
             everything, searched = await measure(name, servers, None), await measure(name, servers, 0)
             table.add_row(name, f"{everything[0]:,}", f"{searched[0]:,}", f"{searched[-1]:,}")
         Console(width=120).print(table)
+        os.environ[KEY_VARIABLE] = KEY
+        sessions = Table("model", "tools", "requests", "epochs", "shared prefix", "input tokens", "bill")
+        for name in SESSIONS:
+            for share in (None, 0):
+                sessions.add_row(*await run_session(name, servers, share, Path(place).resolve()))
+        Console(width=150).print(sessions)
 
 
 if __name__ == "__main__":
