@@ -131,13 +131,16 @@ def test_an_agent_is_refused_as_a_tool_with_the_lines_that_work(index: int) -> N
         tools_by_name([given])
     with pytest.raises(cc.errors.InvalidSetting, match="parameters that are not for a model") as refused:
         cc.tool(given, name="ask")
-    lines = str(refused.value).partition("\n\n")[2]
+    assert list(tools_by_name([agent.lend])) == ["lend"]
     names: dict[str, Any] = {"agent": agent}
-    exec(textwrap.dedent(lines), names)
+    if index < 5:
+        assert "Pass agent.as_tool()." in str(refused.value)
+        assert list(tools_by_name([agent.as_tool(name="ask")])) == ["ask"]
+        return
+    exec(textwrap.dedent(str(refused.value).partition("\n\n")[2]), names)
     made = cast(cc.tools.FunctionTool, cc.tool(names["ask"]))
     result = asyncio.run(made.run(cc.ToolCall(id="1", name="ask", arguments={"question": "Well?"})))
     assert result.text == "The answer."
-    assert list(tools_by_name([agent.lend])) == ["lend"]
 
 
 def test_a_tool_is_not_made_of_a_tool() -> None:
