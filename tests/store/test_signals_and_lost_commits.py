@@ -3,10 +3,13 @@
 import gc
 import signal
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import FrameType, FunctionType
+from typing import Any
 
 import pytest
 
@@ -14,8 +17,11 @@ import contextc as cc
 from contextc.doctor import scan_store
 from contextc.store import branches
 from contextc.store.postgres import PostgresEngine, StoreConnection
+from contextc.store.sqlite import WriteQueue
 from contextc.store.store import open_with
 from contextc.store.transaction_engine import ConnectionLost, Result, Transaction
+
+QUEUE_CODE = {each.__code__ for each in vars(WriteQueue).values() if isinstance(each, FunctionType)}
 
 
 class Late(Exception):
@@ -319,3 +325,35 @@ def test_two_deletes_in_one_tree_leave_nothing(postgres_address: str) -> None:
         thread.join()
         assert store.read(lambda tx: tx.row("SELECT count(*) FROM main.message")) == (0,)
         assert store.read(lambda tx: tx.row("SELECT count(*) FROM main.branch")) == (0,)
+
+
+def test_an_interrupt_at_any_call_of_the_queue_of_writers_leaves_the_store_usable(tmp_path: Path) -> None:
+    """Guarantee 3.2: the main thread, which gets signals, writes again afterwards."""
+    with cc.open_store(f"sqlite:///{tmp_path}/interrupted.db") as store:
+        store.append("demo", cc.user("first"))
+        left, number, ended = 0, 0, False
+
+        def interrupt(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if event == "call" and frame.f_code not in QUEUE_CODE:
+                return None
+            left -= event in ("call", "return")
+            if left == 0 and event in ("call", "return"):
+                raise KeyboardInterrupt
+            return interrupt
+
+        for number in range(1, 60):
+            left, before = number, sys.gettrace()
+            sys.settrace(interrupt)
+            try:
+                store.append("demo", cc.user(f"interrupted {number}"))
+                ended = left > 0
+            except KeyboardInterrupt:
+                pass
+            finally:
+                sys.settrace(before)
+            store.append("demo", cc.user(f"after {number}"))
+            if ended:
+                break
+        assert ended
+        assert number > 4

@@ -117,8 +117,9 @@ class WriteQueue:
 
     def write(self, work: Callable[[Transaction], Result], run_alone: Callable[[], Result]) -> Result:
         """Run work in a group, or by calling `run_alone`."""
-        self._enter()
+        self._check_not_nested()
         try:
+            self._inside.add(get_ident())
             if get_ident() == _main_thread:
                 return self._write_on_main_thread(run_alone)
             return self._queue_and_run(_QueuedWriter(work), run_alone)
@@ -127,23 +128,22 @@ class WriteQueue:
 
     def try_now(self, statement: Callable[[], bool]) -> bool:
         """Run one short statement if no other thread writes. Otherwise return False: queue it with `write`."""
-        self._enter()
+        self._check_not_nested()
         try:
+            self._inside.add(get_ident())
             return (
                 self._write_on_main_thread(statement) if get_ident() == _main_thread else self._run_if_free(statement)
             )
         finally:
             self._inside.discard(get_ident())
 
-    def _enter(self) -> None:
-        """Note that this thread writes, or raise `InvalidInput` if it does already."""
-        me = get_ident()
-        if me in self._inside:
+    def _check_not_nested(self) -> None:
+        """Raise `InvalidInput` if this thread writes already."""
+        if get_ident() in self._inside:
             raise InvalidInput(
                 "A write was started inside another one of the same thread, which would deadlock",
                 fix="Use the transaction that the work received, or write after it has returned.",
             )
-        self._inside.add(me)
 
     def _write_on_main_thread(self, write: Callable[[], Result]) -> Result:
         """Write on the main thread."""
