@@ -101,7 +101,8 @@ async def measure(name: str, servers: list[cc.MCPServer], share: float | None) -
     search = cc.tool_call("c1", "search_tools", {"query": "list the files of a directory"})
     model = FakeModel(*([search] if share == 0 else []), cc.tool_call("c2", *call), "Done.", provider=provider)
     with cc.open_store("memory:") as store:
-        async with cc.Agent(model, mcp_servers=servers, store=store, defer_tools_above=share) as agent:
+        options: Any = {"defer_tools_above": share, "tool_search": "contextc"}
+        async with cc.Agent(model, mcp_servers=servers, store=store, **options) as agent:
             result = await agent.run("What is in this folder?", conversation="demo")
             return [agent.explain("demo", number).record.budget.input for number in range(1, result.steps + 1)]
 

@@ -330,8 +330,8 @@ def test_flags_are_those_that_are_allowed() -> None:
     one = cc.provider(MODELS["anthropic"], betas=[INLINE_TOOLS])
     assert one.flags_of({"tool_changes", "inline_tools"}) == (INLINE_TOOLS,)
     only = cc.provider(MODELS["anthropic"], betas=[TOOL_CHANGES])
-    assert only.features == {"tool_changes"}
-    assert cc.provider("anthropic:claude-sonnet-5", betas=BETAS).features == frozenset()
+    assert only.features == {"tool_changes", "tool_search"}
+    assert cc.provider("anthropic:claude-sonnet-5", betas=BETAS).features == {"tool_search"}
     assert cc.provider("openai-chat:gpt-6-sol").features == frozenset()
     with pytest.raises(InvalidSetting, match="betas: must be a list of flags"):
         cc.provider(MODELS["anthropic"], betas=INLINE_TOOLS)  # pyright: ignore[reportArgumentType]

@@ -13,6 +13,7 @@ from contextc.testing import FakeModel
 from tests.mcp.servers import calling, plain, results
 
 VERBS, THINGS = ("create", "list", "delete", "update"), ("issue", "invoice", "calendar event", "customer", "file")
+OURS: Any = {"defer_tools_above": 0, "tool_search": "contextc"}
 APPENDS, DOES_NOT = "openai:gpt-5.4", "mistral:mistral-large-latest"
 
 
@@ -44,7 +45,7 @@ def run(
 ) -> Any:
     async def work() -> cc.AgentResult[str]:
         server = plain(*modes, needs_approval=needs_approval)
-        async with cc.Agent(model, mcp_servers=[server], store=store, defer_tools_above=0, **options) as agent:
+        async with cc.Agent(model, mcp_servers=[server], store=store, **{**OURS, **options}) as agent:
             return await agent.run("Go.", conversation=conversation)
 
     return asyncio.run(work())
@@ -144,9 +145,7 @@ def test_an_approval_of_a_generic_call_survives_the_process(many: str) -> None:
         async def work() -> cc.AgentResult[str]:
             server = plain(many, needs_approval=True)
             done = FakeModel("Done.", provider=DOES_NOT)
-            async with cc.Agent(
-                done, mcp_servers=[server], store=store, defer_tools_above=0, approve=cc.Suspend()
-            ) as agent:
+            async with cc.Agent(done, mcp_servers=[server], store=store, approve=cc.Suspend(), **OURS) as agent:
                 return await agent.resume("demo")
 
         (result,) = results(asyncio.run(work()))
@@ -164,7 +163,7 @@ def test_a_turn_that_waits_goes_on_elsewhere_with_the_tools_that_it_has_found(ma
 
         async def work() -> cc.AgentResult[str]:
             server, second = plain(many, needs_approval=True), FakeModel("Done.", provider=APPENDS)
-            agent = cc.Agent(second, mcp_servers=[server], store=store, defer_tools_above=0, approve=cc.Suspend())
+            agent = cc.Agent(second, mcp_servers=[server], store=store, approve=cc.Suspend(), **OURS)
             async with agent:
                 return await agent.resume("demo")
 
@@ -182,7 +181,8 @@ def test_a_turn_that_waits_goes_on_elsewhere_with_the_tools_that_it_has_found(ma
 def test_few_tools_are_defined_and_a_share_decides(many: str) -> None:
     async def work(share: float | None) -> int:
         model = FakeModel("Hi.", provider=APPENDS)
-        async with cc.Agent(model, mcp_servers=[plain(many)], defer_tools_above=share) as agent:
+        given: Any = {**OURS, "defer_tools_above": share}
+        async with cc.Agent(model, mcp_servers=[plain(many)], **given) as agent:
             await agent.run("Hello.")
         return len([each for each in names(model)[0] if each.startswith("plain__")])
 

@@ -39,7 +39,7 @@ from contextc.store.message_log import check_name, run_name
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import TurnRecord
 from contextc.tools import FunctionTool, ToolContext, ToolLike, tool, tools_by_name
-from contextc.tools.definitions import NativeTool, Tool
+from contextc.tools.definitions import AnyTool, NativeTool, Tool
 from contextc.triggers import ResourceUsage, Trigger, read_resources
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ ContextSource: TypeAlias = PromptContext | Callable[[str], PromptContext | None]
 """The prompt context of an agent's turns, or a function of the conversation's name that returns it for each step."""
 
 
+TOOL_SEARCHES = ("auto", "contextc", "provider")
 NOT_IN_TOOL_NAMES, MAX_TOOL_NAME = re.compile(r"[^a-zA-Z0-9_-]"), 64
 
 
@@ -180,6 +181,7 @@ class AgentOptions(TypedDict, total=False):
     headers: Mapping[str, str] | None
     mcp_servers: Iterable[MCPServer] | MCPServer | None
     defer_tools_above: float | None
+    tool_search: Literal["auto", "contextc", "provider"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,6 +205,8 @@ class AgentConfig:
     """The MCP servers whose tools the agent has beside `tools`; None if it has no servers."""
     defer_tools_above: float | None = 0.05
     """The share of the window that definitions of such tools may need. Above it, the model searches them."""
+    tool_search: Literal["auto", "contextc", "provider"] = "auto"
+    """Who searches them: contextc, or the provider where it can. "auto": the provider if the model is known for it."""
     context: ContextSource | None = None
     deps: Callable[[str], object] | None = None
     """Returns the dependencies of a turn whose caller passes none, by the conversation's name."""
@@ -255,6 +259,12 @@ class AgentConfig:
                 "defer_tools_above must be a share of the window from 0 to 1, or None",
                 got=share,
                 fix="Pass None to define all tools in every request.",
+            )
+        if self.tool_search not in TOOL_SEARCHES:
+            raise InvalidSetting(
+                f"tool_search must be one of {', '.join(TOOL_SEARCHES)}",
+                got=self.tool_search,
+                fix='Pass "auto", or omit it.',
             )
         check_seconds("lease_seconds", self.lease_seconds)
         check_seconds("session_gap", self.session_gap)
@@ -704,11 +714,27 @@ def handoff_tool_name(name: str) -> str:
 # ── tools of MCP servers ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def with_server_tools(config: AgentConfig, tools: Mapping[str, FunctionTool], declared: Iterable[str]) -> AgentConfig:
-    """Return the configuration of an agent with tools of MCP servers. Requests define those that are `declared`."""
+def with_server_tools(
+    config: AgentConfig,
+    tools: Mapping[str, FunctionTool],
+    declared: Iterable[str],
+    search: NativeTool | None = None,
+) -> AgentConfig:
+    """Return the configuration of an agent with tools of MCP servers. Requests define those that are `declared`. With
+    `search`, a tool of the provider, they are deferred until it finds them.
+    """
     before = config.compile_arguments
-    definitions = (*(before.get("tools") or ()), *[tools[name].tool for name in declared])
+    offered: list[AnyTool] = [tools[name].tool for name in declared]
+    if search is not None:
+        offered = [*[_deferred(each, config.provider.formatter.extra_key) for each in offered], search]
+    definitions = (*(before.get("tools") or ()), *offered)
     return replace(config, tools={**config.tools, **tools}, compile_arguments={**before, "tools": definitions})
+
+
+def _deferred(tool: AnyTool, key: str) -> AnyTool:
+    """Return a tool that the provider loads only when its search has found it."""
+    extra = tool.extra or {}
+    return replace_fields(tool, extra={**extra, key: {**extra.get(key, {}), "defer_loading": True}})
 
 
 # ── tools that the client runs ────────────────────────────────────────────────────────────────────────────────────────

@@ -90,6 +90,8 @@ class AgentExecutor(agent_config.FixedOptions):
     its compiler: `cc.CompilerOptions(keep_words=0.2)`; `cache` is one of them, and says how long the provider's prompt
     cache should keep what it has read: "1h", for example. `mcp_servers` are MCP servers whose tools the agent has, too;
     if their definitions need more than the share `defer_tools_above` of the window, the model searches them instead.
+    `tool_search="contextc"` or `"provider"` says whose search that is; by default the provider's where provider and
+    model are known to have one.
     Of an executor, only `context` can be set later; other assignments raise an error.
     """
 

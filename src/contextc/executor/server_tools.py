@@ -1,6 +1,7 @@
 """The tools of MCP servers that a step of a turn offers: all of them, or a search for them if they are many.
 
-Which tools a search has found is in the conversation, and which ones a model already has is in the ledger of its
+The search is that of the provider where it is known to have one: then requests define all tools, deferred. Else it is
+ours. Which tools a search has found is in the conversation, and which ones a model already has is in the ledger of its
 channel. So the tools of a step are the same in any process, and after a crash.
 """
 
@@ -19,14 +20,17 @@ from contextc.store.ledger_schema import Channel
 from contextc.store.message_log import find_tip
 from contextc.store.transaction_engine import Transaction
 from contextc.tools import FunctionTool
-from contextc.tools.definitions import Tool
+from contextc.tools.definitions import NativeTool, Tool, get_tool_name
 
 
 class OfferedTools(NamedTuple):
-    """The tools of a step: those that may be called, by name, and the names of those that the request defines."""
+    """The tools of a step: those that may be called, by name, and the names of those that the request defines. With
+    `search`, the provider's own tool, their definitions are deferred.
+    """
 
     callable: Mapping[str, FunctionTool]
     declared: tuple[str, ...]
+    search: NativeTool | None = None
 
 
 class ServerTools:
@@ -60,12 +64,16 @@ class ServerTools:
         if offered == self._offered:
             return None
         self._offered = offered
-        return with_server_tools(config, offered.callable, offered.declared)
+        return with_server_tools(config, offered.callable, offered.declared, offered.search)
 
     def _offer(self, config: AgentConfig, known: frozenset[str]) -> OfferedTools:
         tools, names = self._tools, sorted(self._tools)
-        if SEARCH_TOOL not in known and not self._are_many(config, [tools[name] for name in names]):
+        search = _provider_search(config)
+        is_known = search is not None and get_tool_name(search) in known
+        if not (is_known or SEARCH_TOOL in known or self._are_many(config, [tools[name] for name in names])):
             return OfferedTools(tools, tuple(names))
+        if is_known or (search is not None and known.isdisjoint((SEARCH_TOOL, *names))):
+            return OfferedTools(tools, tuple(names), search)
         appends = _can_append(config)
         if appends not in self._generic:
             assert config.servers is not None, "the tools are those of servers"
@@ -86,6 +94,17 @@ class ServerTools:
             definitions = config.provider.formatter.encode_tools([each.tool for each in tools])
             self._counted, self._tokens = tools, config.compiler.counter.count_tools(definitions)
         return self._tokens > share * config.provider.model.window
+
+
+def _provider_search(config: AgentConfig) -> NativeTool | None:
+    """Return the tool with which the provider searches; None if contextc does, or if the agent has that tool itself."""
+    provider, chosen = config.provider, config.tool_search
+    is_sure = "tool_search" in provider.features and provider.has_own_address
+    if chosen == "contextc" or not provider.tool_search or not (is_sure or chosen == "provider"):
+        return None
+    search = NativeTool(provider=provider.formatter.provider, data=provider.tool_search)
+    given = [each for each in config.compile_arguments.get("tools") or () if isinstance(each, NativeTool)]
+    return None if get_tool_name(search) in map(get_tool_name, given) else search
 
 
 def _can_append(config: AgentConfig) -> bool:

@@ -243,6 +243,11 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, ca
         return self.url == _tables().providers.get(self.name, {}).get("url", "")
 
     @property
+    def tool_search(self) -> JSONObject:
+        """The provider's own tool that searches deferred tools, as it is sent. Empty if it has none."""
+        return deepcopy(self._native_facts.get("tool_search", {}))
+
+    @property
     def conversation_header(self) -> str:
         """Header that identifies the conversation, so that the provider routes its requests to one machine."""
         return _tables().providers.get(self.name, {}).get("conversation_header", "")

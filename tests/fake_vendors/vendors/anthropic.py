@@ -93,6 +93,7 @@ class Anthropic(Vendor):
 
     def objections(self, ask: AcceptedRequest, replies: set[str]) -> Iterable[str | FakeError]:
         yield from _beyond_the_model(ask)
+        yield from _deferred_tools(ask.body)
         yield from _changes_without_leave(ask)
         seen = _head(ask.body)
         binds = ask.facts is None or ask.facts.binds_reasoning
@@ -215,6 +216,16 @@ def _beyond_the_model(ask: AcceptedRequest) -> Iterator[str]:
         yield ("This model does not support assistant message prefill. The conversation must end with a user message.")
     if not facts.forced_tool_choice and as_object(body.get("tool_choice")).get("type") in ("any", "tool"):
         yield 'tool_choice: type "tool" and "any" are not supported for this model.'
+
+
+def _deferred_tools(body: JSONObject) -> Iterator[str]:
+    """Return deferred tools with a cache breakpoint."""
+    for tool in as_list(body.get("tools")):
+        if tool.get("defer_loading") and tool.get("cache_control"):
+            yield (
+                f"Tool '{tool.get('name')}' cannot have both defer_loading=true and cache_control set. "
+                "Tools with defer_loading cannot use prompt caching."
+            )
 
 
 def _changes_without_leave(ask: AcceptedRequest) -> Iterator[str]:

@@ -163,9 +163,8 @@ class AnthropicFormatter(CodecFormatter):
 
     def tools_of(self, body: JSONObject) -> list[JSONObject]:
         tools: list[JSONObject] = body.get("tools") or []
-        if body.get("system") or not tools or "cache_control" not in tools[-1]:
-            return tools
-        return [*tools[:-1], without_cache_control(tools[-1])]
+        at = None if body.get("system") else _last_cached(tools)
+        return tools if at is None else [*tools[:at], without_cache_control(tools[at]), *tools[at + 1 :]]
 
     def encode_change(self, change: HeadChange, features: Collection[str]) -> EncodedChange | None:
         defined, named = (*change.added, *change.replaced), (*change.returned, *change.removed)
@@ -254,17 +253,20 @@ class AnthropicFormatter(CodecFormatter):
         ]
 
     def with_head_breakpoint(self, body: JSONObject, ttl: str = "") -> JSONObject:
-        place = "system" if body.get("system") else "tools" if body.get("tools") else None
-        if place is None:
+        place = "system" if body.get("system") else "tools"
+        blocks: list[JSONObject] = body.get(place) or []
+        if (at := _last_cached(blocks)) is None or "cache_control" in blocks[at]:
             return body
-        *before, last = body[place]
-        return {
-            **body,
-            place: [*before, last if "cache_control" in last else {**last, "cache_control": cache_control(ttl)}],
-        }
+        last: JSONObject = {**blocks[at], "cache_control": cache_control(ttl)}
+        return {**body, place: [*blocks[:at], last, *blocks[at + 1 :]]}
 
     def _is_reply(self, reply: JSONObject) -> bool:
         return isinstance(reply.get("content"), list) and "parts" not in reply
+
+
+def _last_cached(blocks: Sequence[JSONObject]) -> int | None:
+    """Return the place of the last block that can have a cache breakpoint: a deferred tool cannot."""
+    return next((at for at in reversed(range(len(blocks))) if not blocks[at].get("defer_loading")), None)
 
 
 def _change(kind: str, tool: JSONObject) -> JSONObject:
