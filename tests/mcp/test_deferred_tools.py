@@ -229,3 +229,11 @@ def test_a_search_without_a_match_names_what_there_is(many: str) -> None:
     assert rank_tools("xyzzy", TOOLS) == []
     (result,) = results(run(calling(("search_tools", {"query": "xyzzy"}), provider=APPENDS), many))
     assert result.text.startswith("No tool matches. There are: plain__create_calendar_event, ")
+
+
+def test_a_search_of_many_words_takes_no_longer() -> None:
+    """Comparing each word with each other one would take minutes."""
+    texts = [" ".join([f"{number:06d}" for number in range(start, start + 500)]) for start in range(0, 20_000, 500)]
+    tools = [cc.Tool(name=f"s__t{number:02d}", description=text) for number, text in enumerate(texts)]
+    query = " ".join([f"{number:06d}" for number in range(19_000, 60_000)])
+    assert [each.name for each in rank_tools(query, tools)] == ["s__t38", "s__t39"]

@@ -6,13 +6,14 @@ and with the approval and the limits of the tool that it names.
 """
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import log
+from math import fsum, log
 
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
+from contextc._worker_threads import run_blocking
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.tools.context import ToolContext
 from contextc.tools.definitions import Tool
@@ -24,6 +25,8 @@ MAX_FOUND = 5
 MAX_LISTED_NAMES = 60
 MAX_SHOWN_CHARACTERS = 400
 NAME_WEIGHT = 3
+MIN_START = 3
+"""Characters of a word that also match the beginning of a longer one."""
 WORD = re.compile(r"[^\W_]+")
 CAPITAL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 LINE = re.compile(r"^- (\S+)", re.MULTILINE)
@@ -47,7 +50,7 @@ def search_tool(catalog: Catalog, servers: Iterable[str], *, appends: bool) -> F
 
     async def search(query: str) -> str:
         tools = catalog()
-        found = rank_tools(query, [each.tool for each in tools.values()])[:MAX_FOUND]
+        found = (await run_blocking(rank_tools, query, [each.tool for each in tools.values()]))[:MAX_FOUND]
         if not found:
             names = sorted(tools)
             some = ", ".join(names[:MAX_LISTED_NAMES])
@@ -107,29 +110,42 @@ def rank_tools(query: str, tools: Sequence[Tool]) -> list[Tool]:
 
     A word also matches the beginning of a longer one: "issue" finds "issues".
     """
-    wanted = set(_words(query))
+    find_alike = _alike_to(_words(query))
     texts = [
-        (Counter(_words(each.name)), Counter(_words(f"{each.description} {' '.join(_fields(each))}"))) for each in tools
+        (find_alike(_words(each.name)), find_alike(_words(f"{each.description} {' '.join(_fields(each))}")))
+        for each in tools
     ]
-    vocabulary = {word for pair in texts for words in pair for word in words}
-    alike = {word: [each for each in vocabulary if _is_alike(word, each)] for word in wanted}
-    weights: dict[str, float] = {}
-    for word, forms in alike.items():
-        having = sum([any([form in name or form in text for form in forms]) for name, text in texts])
-        weights[word] = log(1 + len(tools) / having) if having else 0.0
+    having = Counter([word for name, text in texts for word in name | text])
+    weights = {word: log(1 + len(tools) / number) for word, number in having.items()}
     scores: list[tuple[float, str, Tool]] = []
     for each, (name, text) in zip(tools, texts, strict=True):
         score = 1_000.0 if each.name == query.strip() else 0.0
-        for word, forms in alike.items():
-            is_in_name, is_in_text = (any([form in words for form in forms]) for words in (name, text))
-            score += weights[word] * (NAME_WEIGHT * is_in_name + is_in_text)
+        score += NAME_WEIGHT * fsum([weights[word] for word in name]) + fsum([weights[word] for word in text])
         if score:
             scores.append((-score, each.name, each))
     return [each for _, _, each in sorted(scores, key=lambda score: score[:2])]
 
 
-def _is_alike(word: str, other: str) -> bool:
-    return word == other or (len(word) >= 3 and len(other) >= 3 and (other.startswith(word) or word.startswith(other)))
+def _alike_to(query: Iterable[str]) -> Callable[[Iterable[str]], set[str]]:
+    """Return a function that finds the words of a query that are in a text: as they are, or one the start of the other.
+
+    Its time grows with the text alone, however many words the query has.
+    """
+    wanted = set(query)
+    longest = max(map(len, wanted), default=0)
+    starts: defaultdict[str, set[str]] = defaultdict(set)
+    for word in wanted:
+        for end in range(MIN_START, len(word)):
+            starts[word[:end]].add(word)
+
+    def find(text: Iterable[str]) -> set[str]:
+        found: set[str] = set()
+        for word in set(text):
+            found |= starts.get(word, set()) | ({word} & wanted)
+            found |= {start for end in range(MIN_START, min(len(word), longest + 1)) if (start := word[:end]) in wanted}
+        return found
+
+    return find
 
 
 def _words(text: str) -> list[str]:
