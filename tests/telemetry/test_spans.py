@@ -154,6 +154,15 @@ def test_no_content_is_in_a_span_unless_it_is_asked_for(exported: Exported) -> N
     assert {name for span in exported.spans for name in attributes_of(span)} & names.CONTENT == names.CONTENT
 
 
+def test_the_name_of_a_tool_that_does_not_exist_is_content(exported: Exported) -> None:
+    """The model wrote it, and each one would be a time series of its own."""
+    model = FakeModel(cc.tool_call("c1", "the_secret_is_otter", {}), "Done.")
+    cc.Agent(model, tools=[weather]).run_sync("Weather?", conversation="demo")
+    [span] = exported.named("execute_tool _OTHER")
+    assert attributes_of(span)[names.TOOL_NAME] == "_OTHER"
+    assert "otter" not in "".join([each.to_json() for each in exported.spans])
+
+
 def test_our_own_import_reads_the_spans_back(exported: Exported, tmp_path: Path) -> None:
     """Guarantee 25.2: with content, the spans have the conversation, the tools, the usage and the model."""
     exported.enable(content=True)

@@ -342,7 +342,8 @@ class ToolRunner:
         """Run a call within a span."""
         found, record = self.config.tools.get(call.name), self.turn_store
         about = found.tool.description if found is not None else ""
-        with recorder.tool(record.conversation, record.author, call, about) as recorded:
+        known = call.name if found is not None else ""
+        with recorder.tool(record.conversation, record.author, call, known, about) as recorded:
             done = await self._run_or_refuse(call, answer, index)
             if done.result is not None:
                 recorder.end_tool(recorded, done.result)

@@ -16,6 +16,8 @@ SCOPE = "contextc"
 
 INVOKE_AGENT, CHAT, EXECUTE_TOOL = "invoke_agent", "chat", "execute_tool"
 FUNCTION = "function"
+OTHER = "_OTHER"
+"""The conventions' name for a value that is not one of a known set."""
 
 # ── attributes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -176,13 +176,14 @@ class Recorder:
             recorded.set({names.OUTPUT_MESSAGES: _json(list(map(_answer, answers)))})
 
     @contextmanager
-    def tool(self, conversation: str, agent: str, call: ToolCall, description: str) -> Generator[Recorded]:
-        """Record a tool call, from its approval on."""
+    def tool(self, conversation: str, agent: str, call: ToolCall, name: str, description: str) -> Generator[Recorded]:
+        """Record a tool call, from its approval on. `name` is empty if there is no such tool: the model wrote it."""
+        name = name or names.OTHER
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,
             names.CONVERSATION_ID: conversation,
             names.AGENT_NAME: agent,
-            names.TOOL_NAME: call.name,
+            names.TOOL_NAME: name,
             names.TOOL_TYPE: names.FUNCTION,
             names.TOOL_CALL_ID: call.id,
         }
@@ -190,7 +191,7 @@ class Recorder:
             attributes[names.TOOL_DESCRIPTION] = description
         if self.content:
             attributes[names.TOOL_ARGUMENTS] = _json(call.arguments)
-        with self._span(f"{names.EXECUTE_TOOL} {call.name}", SpanKind.INTERNAL, attributes) as recorded:
+        with self._span(f"{names.EXECUTE_TOOL} {name}", SpanKind.INTERNAL, attributes) as recorded:
             yield recorded
 
     def end_tool(self, recorded: Recorded, result: ToolResult) -> None:
