@@ -1,6 +1,7 @@
 """Turns that any process cancels, or stops after their step, by a stored request."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -93,3 +94,26 @@ def test_a_turn_that_is_cancelled_while_it_is_suspended_ends(store: cc.Store, mo
     assert asyncio.run(run()).finish == "cancelled"
     assert [(turn.state, turn.finish) for turn in store.turns("demo")] == [("finished", "cancelled")]
     assert store.approvals() == []
+
+
+def test_a_callback_that_swallows_the_cancellation_does_not_keep_the_turn(store: cc.Store) -> None:
+    """Guarantee 11.10: the turn ends before its next request."""
+
+    @cc.tool(approval=True)
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    async def approve(*_: object) -> bool:
+        store.cancel_turn("demo")
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(PATIENCE)
+        return False
+
+    async def run() -> cc.TurnResult:
+        scripted = Scripted(says(call(1, "pay")), says("done"))
+        executor = cc.AgentExecutor(store, SONNET, tools=[pay], endpoint=scripted, triggers=(), approve=approve)
+        return await asyncio.wait_for(executor.start("demo", "go").wait(), PATIENCE)
+
+    assert asyncio.run(run()).finish == "cancelled"
+    assert [turn.finish for turn in store.turns("demo")] == ["cancelled"]

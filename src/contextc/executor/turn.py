@@ -959,6 +959,9 @@ class TurnRunner:
             await self._load_server_tools()
             prepared = await self._prepare(self.preparer.prepare, index)
             if prepared is None:
+                if self.turn_store.end_request == CANCEL_REQUEST:
+                    await asyncio.sleep(0)  # the cancellation comes here
+                    raise asyncio.CancelledError  # or a callback has swallowed it
                 continue
             if prepared.stop is not None:
                 return prepared.stop
