@@ -137,7 +137,8 @@ async def run_session(name: str, servers: list[cc.MCPServer], share: float | Non
     model = SearchingModel(folder)
     with FakeVendors(model) as vendors, cc.open_store("memory:") as store:
         provider = cc.provider(spec, url=vendors.url(format), key=KEY_VARIABLE, betas=betas)
-        async with cc.Agent(provider, mcp_servers=servers, store=store, defer_tools_above=share) as agent:
+        options: Any = {"defer_tools_above": share, "tool_search": "contextc"}
+        async with cc.Agent(provider, mcp_servers=servers, store=store, **options) as agent:
             steps = 0
             for number in range(len(TASKS)):
                 steps += (await agent.run(f"Task {number} of the list, please.", conversation="demo")).steps
