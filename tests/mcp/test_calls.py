@@ -124,7 +124,7 @@ def test_all_servers_end_if_the_wait_for_their_end_is_cancelled() -> None:
         closing = asyncio.create_task(agent.executor.config.servers.close())
         await asyncio.sleep(0)
         closing.cancel()
-        ended, _ = await asyncio.wait(owners, timeout=20)
+        ended, _ = await asyncio.wait(owners, timeout=60)
         return len(owners), len(ended)
 
     assert asyncio.run(work()) == (2, 2)
