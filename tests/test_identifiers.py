@@ -51,7 +51,7 @@ OTHER_THINGS = {
 }
 """Attributes of the agents of frameworks, a module, files, and an event of Codex."""
 FOREIGN = {*WORD.findall("""
-    cacheScope ttlMs
+    OAuthClientProvider TokenStorage cacheScope ttlMs
     configurable_fields create_agent with_fallbacks with_retry with_structured_output
     AdvancedSQLiteSession AnthropicPromptCachingMiddleware CLAUDE_CODE_RESUME_PROMPT CacheConfig City
     Agnet conversaton hihg nmae run_snyc Toolbox

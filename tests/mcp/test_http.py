@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 import uvicorn
+from mcp.client.auth.extensions.client_credentials import ClientCredentialsOAuthProvider
+from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 import contextc as cc
 from contextc.testing import FakeModel
@@ -51,6 +56,83 @@ def test_a_server_with_an_address_gets_its_headers(monkeypatch: pytest.MonkeyPat
     sum_, header, version = asyncio.run(work())
     assert json.loads(sum_.text) == {"value": 3}
     assert (header.text, version.text) == ("token-of-the-shop", "2026-07-28")
+
+
+class Tokens:
+    """The tokens of a login, in memory."""
+
+    def __init__(self) -> None:
+        self.tokens: OAuthToken | None = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return self.tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        self.tokens = tokens
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        raise AssertionError("the client is registered already")
+
+
+class Guarded:
+    """A server that wants a token, with the authorization server that gives it for the right secret."""
+
+    def __init__(self) -> None:
+        self.app, self.asked = package_server.streamable_http_app(), list[str]()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return await self.app(scope, receive, send)
+        request = Request(scope, receive)
+        base, path = str(request.base_url).rstrip("/"), request.url.path
+        answer: Response | None = None
+        if path.startswith("/.well-known/oauth-protected-resource"):
+            answer = JSONResponse({"resource": f"{base}/mcp", "authorization_servers": [base]})
+        elif path.startswith("/.well-known/oauth-authorization-server"):
+            ends = {"authorization_endpoint": f"{base}/authorize", "token_endpoint": f"{base}/token"}
+            answer = JSONResponse({"issuer": base, "response_types_supported": ["code"], **ends})
+        elif path == "/token":
+            login = b64encode(b"agent:secret-of-the-agent").decode()
+            is_right = request.headers.get("authorization") == f"Basic {login}"
+            self.asked.append(str((await request.form())["grant_type"]) if is_right else "refused")
+            token = {"access_token": "token-of-the-agent", "token_type": "Bearer", "expires_in": 3600}
+            answer = JSONResponse(token if is_right else {"error": "invalid_client"}, 200 if is_right else 401)
+        elif request.headers.get("authorization") != "Bearer token-of-the-agent":
+            answer = Response(status_code=401, headers={"WWW-Authenticate": "Bearer"})
+        await (answer or self.app)(scope, receive, send)
+
+
+@pytest.mark.parametrize("secret", ["secret-of-the-agent", "another-secret"])
+def test_a_login_of_the_package_gets_the_token_of_a_server(secret: str, caplog: pytest.LogCaptureFixture) -> None:
+    tokens, guarded = Tokens(), Guarded()
+
+    async def work() -> list[cc.ToolResult]:
+        async with serving(app=guarded) as url:
+            issuer = url.removesuffix("/mcp")
+            login = ClientCredentialsOAuthProvider(url, tokens, client_id="agent", client_secret=secret, issuer=issuer)
+            return await run_at(url, calling(("modern__add", {"first": 1, "second": 2})), auth=login)
+
+    (found,) = asyncio.run(work())
+    if secret == "another-secret":
+        assert found.is_error
+        assert tokens.tokens is None
+        assert "modern does not run" in caplog.text
+    else:
+        assert json.loads(found.text) == {"value": 3}
+        assert guarded.asked == ["client_credentials"]
+        assert tokens.tokens is not None
+    assert secret not in caplog.text
+    assert "token-of-the-agent" not in caplog.text
+
+
+def test_a_login_is_an_auth_of_the_package_and_for_an_address() -> None:
+    with pytest.raises(cc.errors.InvalidSetting, match=r"auth must be an httpx2\.Auth, got str"):
+        cc.MCPServer(name="shop", url="https://shop.example/mcp", auth="token")
+    with pytest.raises(cc.errors.InvalidSetting, match="auth is for a server with a url"):
+        cc.MCPServer(name="shop", command="shop", auth=object())
 
 
 def test_a_changed_list_is_used_at_the_next_step_and_questions_to_the_user_are_refused() -> None:

@@ -403,7 +403,8 @@ async def _open_http(server: MCPServer, stack: AsyncExitStack) -> "Transport":
             request.extensions["timeout"] = dict.fromkeys(("connect", "read", "write", "pool"), END_SECONDS)
 
     hooks = {"request": [shorten_farewell]}
-    client = httpx2.AsyncClient(headers=dict(server.headers), timeout=HTTP_TIMEOUT, event_hooks=hooks)
+    auth = cast(httpx2.Auth | None, server.auth)
+    client = httpx2.AsyncClient(headers=dict(server.headers), auth=auth, timeout=HTTP_TIMEOUT, event_hooks=hooks)
     await stack.enter_async_context(client)
     has_limit = "max_sse_event_size" in signature(streamable_http_client).parameters  # not in the oldest versions
     limit: dict[str, Any] = {"max_sse_event_size": MAX_EVENT_BYTES} if has_limit else {}

@@ -36,7 +36,8 @@ class MCPServer(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     gets only the variables in `env`, and a few such as PATH and HOME.
 
     `tools` are the names of the tools that are offered, as the server spells them; by default all. `needs_approval`
-    is True, or the names of the tools that a person must approve. `timeout` is the time limit of a call in seconds, by
+    is True, or the names of the tools that a person must approve. `auth` is a login for a server with a `url`: an
+    OAuth provider of `mcp.client.auth`, or another `httpx2.Auth`. `timeout` is the time limit of a call in seconds, by
     default that of the agent's limits. `start_timeout` limits how long the first step waits for the server.
     """
 
@@ -47,6 +48,7 @@ class MCPServer(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
     cwd: str = ""
     url: str = ""
     headers: Mapping[str, str] = {}
+    auth: object = None
     tools: Sequence[str] | None = None
     needs_approval: bool | Sequence[str] = False
     timeout: float | None = None
@@ -100,6 +102,7 @@ class MCPServer(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_un
             cwd=expand(self.cwd),
             url=expand(self.url),
             headers={name: expand(text) for name, text in self.headers.items()},
+            auth=self.auth,
             tools=self.tools,
             needs_approval=self.needs_approval,
             timeout=self.timeout,
@@ -136,6 +139,13 @@ def _find_problem(server: MCPServer) -> tuple[str, str] | None:
         return "args, env and cwd are for a program", "Pass headers={…} to a server with a url."
     if server.command and server.headers:
         return "headers are for a server with a url", "Pass env={…} to a program."
+    if server.auth is not None and not server.url:
+        return "auth is for a server with a url", "Pass env={…} to a program."
+    if server.auth is not None and not callable(getattr(server.auth, "async_auth_flow", None)):
+        return (
+            f"auth must be an httpx2.Auth, got {type(server.auth).__name__}",
+            "Pass a provider of mcp.client.auth, such as ClientCredentialsOAuthProvider, or use headers={…}.",
+        )
     if isinstance(server.needs_approval, str):
         return "needs_approval must be True, False or a list of names", f"Pass [{server.needs_approval!r}]."
     if isinstance(server.tools, str):
