@@ -227,3 +227,23 @@ def test_a_list_that_shrinks_breaks_nothing(many: str, name: str) -> None:
         assert result.manifest.epoch == 1
         assert results(result)[0].is_error
         sent(store, provider, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("native", "cached"), [(BM25, True), ({"type": "code_execution_20260120", "name": "c"}, False)]
+)
+def test_a_summary_is_written_from_the_cache_beside_the_search_of_the_provider(
+    native: JSONObject, cached: bool
+) -> None:
+    """Guarantee 24.7: a search for tools changes nothing, as other tools that the provider runs may do."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, CLAUDE)
+    search = cc.tools.NativeTool(provider="anthropic", data=native)
+    for number in range(5):
+        store.append("demo", cc.user(f"Question {number}. " + "So it goes. " * 2_000))
+        compiled = compiler.compile("demo", tools=[search], max_input_tokens=60_000)
+        with compiler.attempt(compiled) as attempt:
+            attempt.commit(cc.assistant("Yes."))
+    preview = compiler.preview_compaction("demo", from_cache=True, tools=[search], max_input_tokens=60_000)
+    assert preview is not None
+    assert (preview.cached > 0) is cached

@@ -196,10 +196,11 @@ def list_items(draft: Draft) -> list[Item]:
 
 def _answers_with_text(current: Compiled, messages: Collection[Message]) -> bool:
     """Return False if the provider keeps a session, runs tools, must call one or has a format to keep to, or if a call
-    waits for its result.
+    waits for its result. A search for tools is not a reason: it changes nothing.
     """
     provider = current.provider
-    runs_tools = provider.runs_tools or any(isinstance(each, NativeTool) for each in current.tools)
+    native = [each for each in current.tools if isinstance(each, NativeTool)]
+    runs_tools = provider.runs_tools or any(each.data != provider.tool_search for each in native)
     if provider.session_resumption or runs_tools:
         return False
     settings = current.formatter.settings.read(current.head.settings).settings
