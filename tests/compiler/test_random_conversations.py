@@ -16,7 +16,7 @@ import pytest
 import contextc as cc
 from contextc._json import decode, encode
 from contextc.compiler import Compiled
-from contextc.compiler.compiler import CompileArguments
+from contextc.compiler.arguments import CompileArguments
 from contextc.compiler.ledger import get_channel_cache
 from contextc.messages import Message
 from tests.compiler.consistency_oracle import ConsistencyOracle

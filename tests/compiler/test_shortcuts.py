@@ -10,7 +10,7 @@ import pytest
 
 import contextc as cc
 from contextc.compiler import Compiled, step
-from contextc.compiler.compiler import AgentArguments
+from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.draft import Draft
 from tests.compiler.recorded_replay import recorded, replay
 from tests.conftest import often

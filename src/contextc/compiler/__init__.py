@@ -4,11 +4,12 @@ from contextc._lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from contextc.compiler.commit import Attempt
     from contextc.compiler.compiler import MessageCompiler
     from contextc.compiler.draft import CompilerOptions
     from contextc.compiler.history import HistoryPassage
     from contextc.compiler.ledger import SessionManager
-    from contextc.compiler.step import Attempt, Compiled, Cost
+    from contextc.compiler.step import Compiled, Cost
     from contextc.formats.request_settings import NativeContext
 
 __all__ = [
@@ -26,7 +27,8 @@ if not TYPE_CHECKING:  # or type checkers would accept every name
     __getattr__ = lazy_names(
         __name__,
         {
-            "step": "Attempt Compiled Cost",
+            "commit": "Attempt",
+            "step": "Compiled Cost",
             "compiler": "MessageCompiler",
             "draft": "CompilerOptions NativeContext",
             "ledger": "SessionManager",

@@ -37,7 +37,8 @@ from contextc.store.transaction_engine import Transaction
 from contextc.tools.definitions import NativeTool
 
 if TYPE_CHECKING:
-    from contextc.compiler.compiler import CompileArguments, MessageCompiler
+    from contextc.compiler.arguments import CompileArguments
+    from contextc.compiler.compiler import MessageCompiler
 
 
 # ── the request for a summary ─────────────────────────────────────────────────────────────────────────────────────────

@@ -23,8 +23,8 @@ from msgspec.structs import replace as replace_fields
 
 from contextc._json import JSONObject
 from contextc.compiler import MessageCompiler
+from contextc.compiler.arguments import AgentArguments, as_provider
 from contextc.compiler.compaction import check_instructions, check_summarizer, takes_instructions
-from contextc.compiler.compiler import AgentArguments, as_provider
 from contextc.compiler.draft import CompilerOptionArguments, CompilerOptions
 from contextc.compiler.prompt_cache import CacheLifetime, check_lifetime, nearest_lifetime
 from contextc.errors import InvalidInput, InvalidSetting, ProviderFailed

@@ -16,6 +16,7 @@ from msgspec.structs import replace as replace_fields
 
 from contextc._worker_threads import run_blocking
 from contextc.compiler import MessageCompiler
+from contextc.compiler.arguments import AgentArguments, check_compile_arguments
 from contextc.compiler.compaction import (
     CompactionPreview,
     CompactionResult,
@@ -23,7 +24,6 @@ from contextc.compiler.compaction import (
     compaction_event,
     take_waiting_summary,
 )
-from contextc.compiler.compiler import AgentArguments, check_compile_arguments
 from contextc.compiler.draft import read_compaction
 from contextc.compiler.history import HISTORY_TOOL_NAMES
 from contextc.compiler.manifest import Manifest

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject
 from contextc._worker_threads import CALLBACK_SLOTS, run_blocking
 from contextc.compiler import MessageCompiler
-from contextc.compiler.compiler import AgentArguments
+from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.step import load_turn_input
 from contextc.executor.agent_config import AgentConfig
 from contextc.executor.turn_store import TurnStore

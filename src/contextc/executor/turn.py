@@ -30,8 +30,8 @@ from contextc._json import JSONObject, fix_surrogates
 from contextc._worker_threads import CALLBACK_SLOTS, as_exception, run_blocking, wait_until_done
 from contextc.compiler import Compiled
 from contextc.compiler.agent_view import view_inserted_messages
+from contextc.compiler.arguments import AgentArguments
 from contextc.compiler.compaction import CompactionSteps, SummarizerInput
-from contextc.compiler.compiler import AgentArguments
 from contextc.compiler.ledger import SessionManager, load_messages_by_place
 from contextc.errors import (
     ContextcError,

@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from contextc._json import JSONObject, decode, encode
 from contextc.compiler import ledger
+from contextc.compiler.arguments import COMPILER_FIELDS
 from contextc.compiler.compaction import load_last_usage
-from contextc.compiler.compiler import COMPILER_FIELDS, MessageCompiler
+from contextc.compiler.compiler import MessageCompiler
 from contextc.compiler.draft import Budget, CompilerOptionArguments
 from contextc.compiler.head_changes import apply_changes
 from contextc.compiler.history import FETCH_TOOL

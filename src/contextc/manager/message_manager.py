@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from contextc._credential_mask import get_logger
 from contextc._json import JSON, JSONObject, encode, find_json_problem
 from contextc.compiler import Compiled, MessageCompiler
-from contextc.compiler.compiler import as_options
+from contextc.compiler.arguments import as_options
 from contextc.compiler.draft import Budget, CompilerOptionArguments, PolicyArgument
 from contextc.compiler.manifest import Manifest, RequestRecord
 from contextc.errors import (
