@@ -220,14 +220,6 @@ def test_list_shows_when_a_conversation_started(run: Run, tmp_path: Path) -> Non
     assert "2001-09-09 01:46" in run("list", "--store", f"sqlite:///{tmp_path}/chat.db").stdout
 
 
-def test_the_tour_runs(run: Run) -> None:
-    """What `make run` shows: a chain, branches, a process killed while it writes, and what became of it."""
-    shown = run("tour")
-    assert shown.returncode == 0, shown.stderr
-    assert "I would start with the parser," in shown.stdout
-    assert "no faults" in shown.stdout
-
-
 def test_an_import_into_what_is_there_is_reported(run: Run) -> None:
     """Nothing is imported twice, but a bare message is a new one: an existing name is reported."""
     line = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}\n'

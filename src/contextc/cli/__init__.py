@@ -53,7 +53,7 @@ COMMANDS = {
     "doctor": "doctor",
     "backup": "store_commands:back_up",
     "restore": "store_commands:restore_store",
-    "tour": "tour",
+    "demo": "demo",
     "trust": "trust",
     "mcp": "mcp",
 }
@@ -62,7 +62,7 @@ COMMANDS = {
 PROGRAM_ARGUMENTS = ("watch",)
 """Commands whose options end where the first argument begins: the rest belongs to another program."""
 
-WITHOUT_SETTINGS = ("lint", "fix", "convert", "rule", "tour", "trust")
+WITHOUT_SETTINGS = ("lint", "fix", "convert", "rule", "demo", "trust")
 """Commands that read no settings, so that an untrusted project file does not matter."""
 
 
