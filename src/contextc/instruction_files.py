@@ -518,7 +518,8 @@ def _make_read_skill(skills: Skills) -> FunctionTool:
         """Read the instructions of a skill, or another file in its folder that they name."""
         found = {each.name: each for each in skills.read().skills}
         if name not in found:
-            raise InvalidInput(f"There is no skill {name}. There are: {', '.join(found) or 'none'}.")
+            fix = f"Use one of: {', '.join(found)}." if found else "This agent has no skills."
+            raise InvalidInput("Skill not found", got=name, fix=fix)
         folder = Workspace(found[name].folder)
         place, text = folder.read_text(path)
         is_main = folder.relative_path(place) == SKILL_FILE
@@ -532,7 +533,10 @@ def _make_read_skill(skills: Skills) -> FunctionTool:
 def _cut_lines(text: str, path: str, offset: int) -> str:
     lines = text.split("\n")
     if offset > len(lines):
-        raise InvalidInput(f"{path} has {len(lines):,} lines; there is no line {offset:,}.")
+        raise InvalidInput(
+            f"{path} has {len(lines):,} lines; there is no line {offset:,}",
+            fix=f"Use an offset from 1 to {len(lines)}.",
+        )
     last, length = offset - 1, 0
     while last < len(lines) and (length := length + len(lines[last]) + 1) <= MAX_READ_CHARACTERS:
         last += 1

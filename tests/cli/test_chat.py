@@ -14,6 +14,7 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.providers.local import check_installed, find_model_file
+from contextc.store.conversation_list import list_names_in
 from contextc.tools.builtin.file_tools import file_tools
 from tests.cli.chat_terminal import home, recorded, refuses
 from tests.conftest import give_up
@@ -52,6 +53,17 @@ def test_what_is_piped_on_is_the_answer_alone(tmp_path: Path) -> None:
     for expected in ('→ read_file(path="note.txt")', "✓ 1 milk", "A note.", "context ", "2 steps, 1 tool call"):
         assert expected in asked.stderr
     assert "\x1b" not in asked.stdout + asked.stderr
+
+
+def test_a_conversation_belongs_to_the_folder_of_the_chat(tmp_path: Path) -> None:
+    """Guarantee 20.12: `contextc mcp` finds it there. The first folder counts, also if the chat goes on elsewhere."""
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+        model = recorded(tmp_path / f"{folder.name}.jsonl", says("Yes."))
+        assert chat(tmp_path, "-m", model, "-c", "demo", "--root", folder.name, "Hello.").returncode == 0
+    with cc.open_store(tmp_path / "chat.db") as store:
+        assert [store.read(lambda tx, at=str(at): list_names_in(tx, at)) for at in folders] == [["demo"], []]
 
 
 def test_each_line_is_a_turn_of_one_conversation(tmp_path: Path) -> None:

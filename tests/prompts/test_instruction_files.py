@@ -316,7 +316,7 @@ def test_skills_bring_their_list_and_their_tool(project: Path, write: Write) -> 
     assert body.text.startswith("<instruction-file>\n# Steps\n1. Open it.\n")
     assert body.text.endswith(f"Files of this skill, in {project}/skills/pdf:\nSKILL.md\nrefs/forms.md")
     assert file.text == "<instruction-file>\nAll forms.\n</instruction-file>"
-    assert "There is no skill doc. There are: pdf." in unknown.text
+    assert "Skill not found, got 'doc'. Use one of: pdf." in unknown.text
 
 
 def test_instructions_of_one_run_bring_their_tools(project: Path, write: Write) -> None:

@@ -417,18 +417,24 @@ def test_a_signal_that_another_thread_gets_is_forwarded(tmp_path: Path) -> None:
 
 
 def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
-    """With a token, as other hosts need it; everything is recorded at the end."""
+    """With a token, as other hosts need it; everything is recorded at the end.
+
+    Guarantee 20.12: what it records belongs to the project that it is given.
+    """
     token = "a-token-with-22-letters"
     with FakeVendors(Scripted(["Hello."])) as fake:
         process = subprocess.Popen(
             [sys.executable, "-m", "contextc", "proxy", "--port", "0", "--host", "0.0.0.0", "--token", token,
-             "--upstream", f"anthropic={fake.url()}", "--store", "sqlite:///s.db", "--redact", "mail"],
+             "--upstream", f"anthropic={fake.url()}", "--store", "sqlite:///s.db", "--redact", "mail",
+             "--directory", "shop"],
             cwd=tmp_path, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert process.stdout is not None
         printed = process.stdout.readline()
         while "bedrock" not in printed:
-            printed += process.stdout.readline()
+            line = process.stdout.readline()
+            assert line, "it has ended"
+            printed += line
         url, link = printed.split()[4], read_link(printed.splitlines()[1])
         body = {"model": "claude-opus-4-5", "max_tokens": 9, "messages": [{"role": "user", "content": "I am a@b.org"}]}
         headers = {"x-api-key": KEY, "anthropic-version": "2023-06-01"}
@@ -447,6 +453,7 @@ def test_the_proxy_runs_until_a_signal(tmp_path: Path) -> None:
     with cc.open_store(f"sqlite:///{tmp_path}/s.db") as store:
         (name,) = [row[0] for row in store.read(lambda tx: tx.rows("SELECT name FROM main.conversation"))]
         assert store.load(name)[0].text.startswith("I am [redacted:mail:")
+        assert store.read(lambda tx: list_names_in(tx, str(tmp_path / "shop"))) == [name]
 
 
 def test_a_proxy_without_a_token_is_asked_for(tmp_path: Path) -> None:
@@ -496,3 +503,4 @@ def test_a_proxy_that_is_killed_leaves_nothing_unrecorded(tmp_path: Path) -> Non
         time.sleep(0.02)
     with cc.open_store(f"sqlite:///{tmp_path}/.local/share/contextc/contextc.db") as store:
         assert len(store.read(lambda tx: tx.rows("SELECT * FROM main.manifest"))) == 2
+        assert store.read(lambda tx: list_names_in(tx, str(tmp_path))) == [], "its clients may work anywhere"

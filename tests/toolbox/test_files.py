@@ -140,7 +140,8 @@ def test_reading_shows_numbered_lines_and_the_way_on(project: Path) -> None:
         "     4\tdef main():\n[Lines 4 to 4; 5 lines in all. Read on with offset 5.]"
     )
     assert fine(project, "read_file", path="src/main.py", offset=5) == "     5\t    return 1"
-    assert refused(project, "read_file", path="src/main.py", offset=6) == "src/main.py has 5 lines; there is no line 6."
+    beyond = refused(project, "read_file", path="src/main.py", offset=6)
+    assert beyond == "src/main.py has 5 lines; there is no line 6. Use an offset from 1 to 5."
     (project / "empty").touch()
     assert fine(project, "read_file", path="empty") == "[empty is empty.]"
 

@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from threading import Thread
 from types import FrameType
 from typing import Annotated
@@ -72,6 +73,10 @@ def run(
     fix: FixOption = False,
     fit: FitOption = False,
     convert: ConvertOption = None,
+    directory: Annotated[
+        Path | None,
+        Option("--directory", help="The project of all programs that use the proxy: `contextc mcp` shows it there."),
+    ] = None,
     until_eof: Annotated[bool, Option("--until-eof", hidden=True, help="Stop when standard input ends.")] = False,
     store: StoreOption = None,
 ) -> None:
@@ -98,6 +103,7 @@ def run(
             access=AccessRules(hosts=accepted_hosts(host), token=secret),
             redact=tuple(redact or ()),
             timeouts=Timeouts(silence=timeout),
+            directory=str(directory.expanduser().absolute()) if directory is not None else "",
             acting=ActingOptions(lints=lint, fixes=fix, fits=fit, converts_to=provider(convert) if convert else None),
         )
         base = f"http://{display_host(host)}:{listening.getsockname()[1]}"

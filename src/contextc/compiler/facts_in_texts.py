@@ -78,7 +78,7 @@ _SECRETS = {
     )
     for name in names
 }
-"""What follows the name of a secret. There is a colon or an equals sign between them, except after logins."""
+"""Patterns that match a secret's name and capture its value, after a colon or an equals sign, or a space for logins."""
 _MAY_BE_SECRET = re.compile(r"[\d=@-]")
 _AROUND = ".,:?&=+~-\\"
 _UNIT_SIGNS = frozenset("%‰€$£¥°")

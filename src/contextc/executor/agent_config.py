@@ -206,7 +206,7 @@ class AgentConfig:
     defer_tools_above: float | None = 0.05
     """The share of the window that definitions of such tools may need. Above it, the model searches them."""
     tool_search: Literal["auto", "contextc", "provider"] = "auto"
-    """Who searches them: contextc, or the provider where it can. "auto": the provider if the model is known for it."""
+    """The search for these tools: that of contextc, or of the provider. "auto": the provider's if there is one."""
     context: ContextSource | None = None
     deps: Callable[[str], object] | None = None
     """Returns the dependencies of a turn whose caller passes none, by the conversation's name."""

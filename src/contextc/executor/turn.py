@@ -1612,6 +1612,7 @@ class Turn:
                 run=config.run,
                 channel=str(channel),
                 channel_triggers=config.channel_trigger_names,
+                directory=config.directory,
             )
             work, opened = turn_store.opening(
                 self._input, resume=self._resume, ask_again=callback, only_submitted=config.owner is not None

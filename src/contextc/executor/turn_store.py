@@ -69,6 +69,7 @@ from contextc.store import (
 )
 from contextc.store import turn_records as records
 from contextc.store.agent_calls import AgentCall
+from contextc.store.conversation_list import set_directory
 from contextc.store.ledger_schema import Channel
 from contextc.store.message_log import (
     SEQ_MASK,
@@ -409,8 +410,11 @@ class TurnStore:
         run: str | None = None,
         channel: str = "",
         channel_triggers: Collection[str] = (),
+        directory: str = "",
     ) -> None:
         self.store, self.conversation, self.agent, self.run = store, conversation, agent, run
+        self._directory = directory
+        """The working directory of the agent: the conversation comes from there, unless another one is known."""
         if lease is not None:
             self.lease = lease
         self.author = agent_of(agent)
@@ -736,6 +740,7 @@ class TurnStore:
             here = load_tip(tx, self.conversation)
             at = message_log.load_between(tx, here.branch, (at or here.seq) - 1, at or here.seq)[0]
         self._set_sender(tx, at)
+        set_directory(tx, self.lease.root, self._directory)
         turn = TurnRecord(number=0, agent=self.agent, run=self.run, opened=at.seq, opening=at.uid, started=now_ms())
         return records.insert_turn(tx, self.lease.root, turn)
 

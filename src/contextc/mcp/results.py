@@ -31,7 +31,8 @@ IMAGE_SIGNATURES = {
     "image/gif": (b"GIF87a", b"GIF89a"),
     "image/webp": (b"RIFF",),
 }
-"""How images begin that models read. Others are described in a line: a provider would refuse the whole request."""
+"""First bytes of the image types that models read. Other images become a line of text: a provider would refuse the
+request."""
 TEXTS = ("title", "description", "$comment")
 EMPTY_SCHEMA: JSONObject = {"type": "object", "properties": {}}
 

@@ -328,7 +328,7 @@ def set_directory(tx: Transaction, number: int, directory: str) -> None:
     """Set the working directory that a conversation comes from, unless one is known."""
     if directory:
         values = os.path.realpath(directory), number
-        tx.run("UPDATE main.conversation SET directory = ? WHERE number = ? AND directory = ''", *values)
+        tx.send("UPDATE main.conversation SET directory = ? WHERE number = ? AND directory = ''", *values)
 
 
 def list_names_in(tx: Transaction, directory: str) -> list[str]:

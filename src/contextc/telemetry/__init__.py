@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["active", "disable", "enable", "is_configured"]
 
 active: "Recorder | None" = None
-"""What records spans and metrics; None unless telemetry is enabled."""
+"""The recorder of spans and metrics; None unless telemetry is enabled."""
 
 
 def enable(

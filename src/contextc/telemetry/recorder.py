@@ -177,7 +177,7 @@ class Recorder:
 
     @contextmanager
     def tool(self, conversation: str, agent: str, call: ToolCall, name: str, description: str) -> Generator[Recorded]:
-        """Record a tool call, from its approval on. `name` is empty if there is no such tool: the model wrote it."""
+        """Record a tool call, including the wait for its approval. `name` is "" if the agent has no such tool."""
         name = name or names.OTHER
         attributes: dict[str, AttributeValue] = {
             names.OPERATION_NAME: names.EXECUTE_TOOL,

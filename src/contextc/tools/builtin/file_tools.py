@@ -183,7 +183,9 @@ def _numbered_lines(handle: BinaryIO, path: str, offset: int, limit: int, size: 
     if not number:
         return f"[{path} is empty.]"
     if number < offset:
-        raise InvalidInput(f"{path} has {number:,} lines; there is no line {offset:,}.")
+        raise InvalidInput(
+            f"{path} has {number:,} lines; there is no line {offset:,}", fix=f"Use an offset from 1 to {number}."
+        )
     if last and number > last:
         whole = "more lines follow" if size > MAX_COUNTED_BYTES else f"{number:,} lines in all"
         shown.append(f"[Lines {offset:,} to {last:,}; {whole}. Read on with offset {last + 1}.]")
