@@ -56,13 +56,14 @@ COMMANDS = {
     "demo": "demo",
     "trust": "trust",
     "mcp": "mcp",
+    "completion": "completion",
 }
 """The commands in the order of `contextc --help`, each with its module and function, if that is not `run`."""
 
 PROGRAM_ARGUMENTS = ("watch",)
 """Commands whose options end where the first argument begins: the rest belongs to another program."""
 
-WITHOUT_SETTINGS = ("lint", "fix", "convert", "rule", "demo", "trust")
+WITHOUT_SETTINGS = ("lint", "fix", "convert", "rule", "demo", "trust", "completion")
 """Commands that read no settings, so that an untrusted project file does not matter."""
 
 
