@@ -102,7 +102,7 @@ class ApprovalRequest(Event, frozen=True, tag="approval-request"):
     """A tool call waits for approval. `id` is the model's id of the call, which it may reuse.
 
     `approval` is a unique random id, which an answer must name. `client` is True if the client runs the tool itself:
-    the answer is its result.
+    the answer is its result. `question` is what the server of the tool asks: the call has begun, and waits.
     """
 
     id: str
@@ -110,6 +110,7 @@ class ApprovalRequest(Event, frozen=True, tag="approval-request"):
     arguments: JSONObject = {}
     approval: str = ""
     client: bool = False
+    question: str = ""
 
 
 class ApprovalAnswered(Event, frozen=True, tag="approval-answer"):
@@ -340,7 +341,7 @@ class AgentEvent(Event, frozen=True, tag="agent-event"):
 
 StreamEvent: TypeAlias = AnyEvent | AgentEvent
 """An event in the stream of a turn."""
-TEXT_FIELDS = ("text", "arguments", "error")
+TEXT_FIELDS = ("text", "arguments", "error", "question")
 """Fields that may contain text of a message."""
 ERROR_FIELDS = ("error", "failure", "fallback")
 """Fields with the text of an error, which may quote any message that was sent."""

@@ -20,6 +20,11 @@ def modern(*modes: str, name: str = "modern", **options: Any) -> cc.MCPServer:
     return cc.MCPServer(name=name, command=sys.executable, args=[str(HERE / "modern_server.py"), *modes], **options)
 
 
+def asking(**options: Any) -> cc.MCPServer:
+    """Return the server that asks questions."""
+    return cc.MCPServer(name="asking", command=sys.executable, args=[str(HERE / "asking_server.py")], **options)
+
+
 def calling(*calls: tuple[str, dict[str, Any]], provider: str | None = None) -> FakeModel:
     """Return a model that makes one call in each step, then answers."""
     answers: list[Answer] = [cc.tool_call(f"c{n}", name, given) for n, (name, given) in enumerate(calls, 1)]

@@ -74,6 +74,8 @@ class Suspend(Struct, frozen=True, kw_only=True):
     any process, and `executor.resume` continues the turn there. After `seconds` (None: never) the answer is `default`:
     True approves, False declines, and a text declines with that reason.
 
+    A question of an MCP server suspends the turn, too. If it expires, it is closed.
+
     A provider that runs tools itself asks in the middle of its reply. Its turn stays in this process, and waits there
     for the stored answer.
     """
@@ -232,6 +234,11 @@ class AgentConfig:
     lease_seconds: float = 30
     session_gap: float = 3600
     owner: TurnOwner | None = None
+
+    @property
+    def takes_questions(self) -> bool:
+        """Return True if questions of MCP servers suspend the turn. A callback for approvals says so itself."""
+        return isinstance(self.approve, Suspend) or getattr(self.approve, "takes_questions", False) is True
 
     def check(self) -> None:
         """Raise `InvalidSetting` for the first option with an invalid value."""

@@ -54,7 +54,7 @@ class ServerTools:
         `messages` are the last ones of the turn.
         """
         assert config.servers is not None, "the agent has servers"
-        loaded = await config.servers.load_tools()
+        loaded = await config.servers.load_tools(takes_questions=config.takes_questions)
         self._tools = {name: each for name, each in loaded.items() if name not in config.tools}
         self._found |= read_found(messages)
         if self._known is None or self._known[0] != channel:

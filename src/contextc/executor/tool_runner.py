@@ -4,7 +4,8 @@ A tool runs only after the reply that calls it is stored, and it is never run tw
 are answered as interrupted. Without an approval a tool that requires one does not run. A provider that runs tools
 itself calls ours in the middle of its reply; the reply so far is stored first.
 
-If the turn is suspended for approvals, calls without an answer are left open, in `waiting`.
+If the turn is suspended for approvals, calls without an answer are left open, in `waiting`. So is a call whose server
+asks a question: the question is stored at once, and the call is made again with the answer.
 """
 
 import asyncio
@@ -15,6 +16,8 @@ from contextlib import AbstractAsyncContextManager, aclosing, nullcontext
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, cast
+
+from msgspec.structs import replace
 
 from contextc import telemetry
 from contextc._credential_mask import get_logger
@@ -38,11 +41,13 @@ from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.store import Approval, Store
 from contextc.store.agent_calls import AgentCall
+from contextc.store.approvals import load_approval
 from contextc.store.message_log import now_ms
 from contextc.store.store import expire_approvals
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.tools import FunctionTool, ToolContext, tool, unknown_tool_result
 from contextc.tools.definitions import Tool
+from contextc.tools.questions import Question, QuestionAnswer, QuestionExchange
 from contextc.triggers import Evaluation, Trigger, TriggerContext, evaluate_triggers
 
 if TYPE_CHECKING:
@@ -89,6 +94,8 @@ class ToolRunner:
         """Ids of calls with a pending approval."""
         self.answers: dict[int, Approval] = {}
         """Stored approvals of calls, by the index of the call."""
+        self._asked: set[int] = set()
+        """Indexes of the calls whose servers have asked a question that is not answered."""
         self.waiting: list[int] = []
         """Indexes of the calls that were left open, because they need an answer, or their agent waits for one."""
         self.waiting_approvals: list[int] = []
@@ -164,11 +171,13 @@ class ToolRunner:
         return [found[index] for index in sorted(found)]
 
     def _note_result(self, found: dict[int, Message], index: int, stored: Message | None) -> None:
-        """Note the stored result of a call, or that the call stays open because its agent goes on later."""
+        """Note the stored result of a call, or that it stays open: its agent goes on later, or its server asks."""
         if stored is not None:
             found[index] = stored
-        else:
-            self.waiting = [*self.waiting, index]
+            return
+        self.waiting = [*self.waiting, index]
+        if index in self._asked:
+            self.waiting_approvals = sorted([*self.waiting_approvals, index])
 
     def _find_waiting(self, calls: Sequence[ToolCall], wanted: Sequence[int]) -> list[int]:
         """Return the calls that wait for an answer, and those that must not run before one of these."""
@@ -199,8 +208,10 @@ class ToolRunner:
             seen.add(call.id)
         return found
 
-    def _make_approval(self, call: ToolCall, suspend: Suspend, *, seq: int = 0, index: int = 0) -> Approval:
-        asked, default = now_ms(), suspend.default
+    def _make_approval(
+        self, call: ToolCall, suspend: Suspend, *, seq: int = 0, index: int = 0, question: Question | None = None
+    ) -> Approval:
+        asked, default = now_ms(), suspend.default if question is None else False
         return Approval(
             id=secrets.token_urlsafe(16),
             agent=self.turn_store.agent,
@@ -216,6 +227,7 @@ class ToolRunner:
             default_allows=default is True,
             default_reason=default if isinstance(default, str) else "",
             client=is_client_tool(self._find_tool(call)),
+            question=question,
         )
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
@@ -317,7 +329,7 @@ class ToolRunner:
             return CallOutcome(given)
         is_announced = agent is not None or any(call is each for each in self._announced)
         if answer is not None:
-            refusal = _refusal(call, answer)
+            refusal = _altered(call, answer) if answer.question is not None else _refusal(call, answer)
             await run_blocking(lambda: self.turn_store.use_answer(answer, starts=not refusal and agent is None))
             if refusal:
                 return CallOutcome(_error_result(call, refusal))
@@ -328,13 +340,36 @@ class ToolRunner:
             await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
         if agent is not None:
             return await self._agents.run(agent, call, seq=self.reply_seq, position=index)
-        context = self._context_of(call)
-        self._running.add(call.id)
-        self.turn_store.running_calls.add(call.id)
-        try:
-            return CallOutcome(await tool.run(call, context, timeout=self.config.limits.tool_seconds))
-        finally:
-            self._running.discard(call.id)
+        return await self._run_tool(tool, call, None if answer is None else answer.question_answer(), index)
+
+    async def _run_tool(
+        self, tool: FunctionTool, call: ToolCall, answered: QuestionAnswer | None, index: int
+    ) -> CallOutcome:
+        """Run a tool. If its server asks a question, the call stays open, or waits here if a provider runs it."""
+        suspend, store = self.config.approve, self.turn_store.store
+        takes_questions = self.config.takes_questions and (self.reply_seq > 0 or isinstance(suspend, Suspend))
+        suspend = suspend if isinstance(suspend, Suspend) else Suspend()
+        while True:
+            questions = QuestionExchange(answered) if takes_questions else None
+            context = replace(self._context_of(call), questions=questions)
+            self._running.add(call.id)
+            self.turn_store.running_calls.add(call.id)
+            try:
+                result = await tool.run(call, context, timeout=self.config.limits.tool_seconds)
+            finally:
+                self._running.discard(call.id)
+            if questions is None or questions.asked is None:
+                return CallOutcome(result)
+            asked = self._make_approval(call, suspend, seq=self.reply_seq, index=index, question=questions.asked)
+            if self.reply_seq:
+                await run_blocking(self.turn_store.request_now, asked)
+                self.answers[index] = asked
+                self._asked.add(index)
+                return CallOutcome(None)
+            await self._wait_for_answer(asked)
+            given = await run_blocking(store.read, partial(load_approval, id=asked.id))
+            await run_blocking(partial(self.turn_store.use_answer, given, starts=True))
+            answered = given.question_answer()
 
     async def _record_call(
         self, recorder: "Recorder", call: ToolCall, answer: Approval | None, index: int
@@ -454,7 +489,7 @@ class ToolRunner:
     async def _wait_for_answer(self, approval: Approval) -> ApprovalAnswer:
         """Store an approval of a provider's own call, and wait in this process until it is answered."""
         store, conversation = self.turn_store.store, self.turn_store.conversation
-        number = await run_blocking(self.turn_store.request_hosted_approval, approval)
+        number = await run_blocking(self.turn_store.request_now, approval)
         approve = self.config.approve
         seconds = approve.seconds if isinstance(approve, Suspend) else None
         try:
@@ -524,8 +559,11 @@ async def _read_answer(store: Store, conversation: str, approval: str, after: in
 
 def _refusal(call: ToolCall, answer: Approval) -> str:
     """Return the reason why a call must not run, empty if it was approved as it is."""
-    if answer.state != "allowed":
-        return _declined(answer.reason)
+    return _declined(answer.reason) if answer.state != "allowed" else _altered(call, answer)
+
+
+def _altered(call: ToolCall, answer: Approval) -> str:
+    """Return why a call must not run, if it is not the one that the answer is about."""
     return "" if _canonical_call(call) == encode_canonical([answer.name, answer.arguments]) else ALTERED_RESULT
 
 

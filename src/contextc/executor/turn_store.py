@@ -84,7 +84,7 @@ from contextc.store.message_log import (
 from contextc.store.store import engine_of, leases_of
 from contextc.store.submitted_turns import take_submitted
 from contextc.store.transaction_engine import Transaction
-from contextc.store.turn_controls import AGENT_ENDED_RESULT, NOT_RUN_RESULT
+from contextc.store.turn_controls import AGENT_ENDED_RESULT, NOT_RUN_RESULT, QUESTION_ENDED_RESULT
 from contextc.store.turn_queue import PROCESS_LESS_STATES
 from contextc.store.turn_records import (
     Piece,
@@ -504,7 +504,7 @@ class TurnStore:
                 resumes = continued is not None and continued.number == known_turn.number
             if resumes and continued is not None and self._is_turn_on_branch(tx, continued):
                 if ask_again:
-                    approvals.withdraw(tx, root, continued.number)
+                    approvals.withdraw(tx, root, continued.number, keeps_questions=True)
                 turn = replace(continued, state="running", ended=0)
                 previous = records.load_last_turn(tx, root, self.agent, before=turn.number)
                 records.save_turn(tx, root, turn)
@@ -516,11 +516,12 @@ class TurnStore:
             if known_turn is not None and not is_unanswered:
                 return OpenedTurn(previous, before=before, states=states, answered=known_turn)
             if interrupted is not None:  # not resumed: its open calls are answered
+                asking = approvals.load_asking(tx, root, interrupted.number)
                 approvals.withdraw(tx, root, interrupted.number)
                 interrupted, called = turn_controls.end_called_agents(tx, root, interrupted, INTERRUPTED_REASON)
                 if called:
                     records.save_turn(tx, root, interrupted)
-                for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted, called):
+                for message in self._answer_open_calls(tx, INTERRUPTED_REASON, interrupted, called, asking):
                     before += self._append(tx, [result_event(message, 0)], interrupted, step=message.step or 0)
             waiting = records.load_queue(tx, root, self.agent)
             own = [each for each in waiting if each.number in self._find_queued(tx, given, entries)]
@@ -640,7 +641,9 @@ class TurnStore:
         if request:
             turn_controls.take_requests(tx, self.conversation, root, turn)
         before = [*self._append_held(tx), *before]
+        asking = frozenset[str]()
         if self.has_approvals:
+            asking = approvals.load_asking(tx, root, turn.number)
             approvals.withdraw(tx, root, turn.number)
         for uid in turn_records.list_open_of_turn(tx, self.conversation, self.agent, self.lease.number):
             leases.close_stream(tx, self.conversation, uid, Message(role="assistant", status="error", error=error))
@@ -648,7 +651,7 @@ class TurnStore:
         if self.has_called_agents:
             turn, called = turn_controls.end_called_agents(tx, root, turn, why, self.counted_agents)
         has_open_calls = not is_answered or called or self._is_resumed or self._has_partial_reply
-        answers = self._answer_open_calls(tx, why, turn, called) if has_open_calls else []
+        answers = self._answer_open_calls(tx, why, turn, called, asking) if has_open_calls else []
         events = [*before, *[result_event(message, 0) for message in answers]]
         end = replace(turn, state="finished", finish=finish, error=error, ended=now_ms())
         if self._is_resumed and (late := self._load_late_usage(tx, end)) is not None and late.usage is not None:
@@ -1177,12 +1180,7 @@ class TurnStore:
         Return False, and change nothing, if a kept approval was answered meanwhile, or the turn shall end.
         """
         root = self.lease.root
-        asked: list[AnyEvent] = [
-            ApprovalRequest(
-                id=each.call, name=each.name, arguments=each.arguments, approval=each.id, client=each.client
-            )
-            for each in new
-        ]
+        asked: list[AnyEvent] = [_request_event(each) for each in new]
 
         def work(tx: Transaction) -> tuple[TurnRecord | None, list[AnyEvent], str]:
             if tx.is_retry:
@@ -1216,20 +1214,21 @@ class TurnStore:
             defer(lambda: self._hub.refresh(self.conversation))
         return True
 
-    def request_hosted_approval(self, approval: Approval) -> int:
-        """Store an approval that a provider asks for in the middle of its reply. Return the last event before."""
-        event = ApprovalRequest(
-            id=approval.call, name=approval.name, arguments=approval.arguments, approval=approval.id
-        )
+    def request_now(self, approval: Approval) -> int:
+        """Store an approval at once, and return the last event before: a provider asks in the middle of its reply, or
+        the server of a tool while its call runs.
+        """
         numbers: list[int] = []
 
         def work(tx: Transaction) -> tuple[None, list[AnyEvent]]:
             approvals.insert_approvals(tx, self.lease.root, [approval])
             numbers.append(records.load_last_number(tx, "event", self.lease.root))
-            return None, [event]
+            return None, [_request_event(approval)]
 
         self.has_approvals = True
         self._write(work)
+        if approval.question is not None:
+            self.running_calls.discard(approval.call)
         return numbers[-1]
 
     def use_answer(self, approval: Approval, *, starts: bool) -> None:
@@ -1448,11 +1447,16 @@ class TurnStore:
         return asked is not None and asked.author == self.author
 
     def _answer_open_calls(
-        self, tx: Transaction, why: str, turn: TurnRecord, called: Collection[str] = ()
+        self,
+        tx: Transaction,
+        why: str,
+        turn: TurnRecord,
+        called: Collection[str] = (),
+        asking: Collection[str] = (),
     ) -> list[Message]:
         """Append error results for the open calls of a turn that is over, started or not, and return them.
 
-        `called` are the ids of calls of agents.
+        `called` are the ids of calls of agents, `asking` those of calls whose servers wait for an answer.
         """
         if not turn.number:
             return []
@@ -1465,9 +1469,21 @@ class TurnStore:
         for message, call in find_open_calls(written):
             if message.author == self.author and message.turn == turn.number:
                 text = INTERRUPTED_RESULT if call.id in self.running_calls else NOT_RUN_RESULT
+                text = QUESTION_ENDED_RESULT if call.id in asking else text
                 text = (AGENT_ENDED_RESULT if call.id in called else text).format(why=why)
                 entries.append(self._entry(leases.error_result(message, call, text)))
         return message_log.append_messages(tx, self.conversation, entries) if entries else []
+
+
+def _request_event(approval: Approval) -> ApprovalRequest:
+    return ApprovalRequest(
+        id=approval.call,
+        name=approval.name,
+        arguments=approval.arguments,
+        approval=approval.id,
+        client=approval.client,
+        question="" if approval.question is None else approval.question.text,
+    )
 
 
 def _notices(hints: Iterable[tuple[Trigger, TriggerMessage]]) -> list[AnyEvent]:

@@ -23,8 +23,9 @@ from weakref import WeakKeyDictionary
 from contextc._credential_mask import get_logger, mask_secrets
 from contextc._installed_packages import check_package, importing, installed_version
 from contextc._worker_threads import run_blocking
-from contextc.errors import ContextcError, describe_error
+from contextc.errors import ContextcError, InvalidInput, describe_error
 from contextc.mcp.declaration import SEPARATOR, MCPServer, check_servers
+from contextc.mcp.questions import input_responses, read_question
 from contextc.mcp.results import read_content, read_definition
 from contextc.messages import ToolResult
 from contextc.tools.context import ToolContext
@@ -56,8 +57,16 @@ HTTP_TIMEOUT = 300.0
 STDERR_BYTES = 2_000
 MAX_ERROR_CHARACTERS = 2_000
 ENDED_PROBLEM = "it has ended"
-INPUT_REQUIRED_RESULT = (
-    "Not completed: the server asks for further input, which cannot be given within a call. It asks for: {}"
+MAX_ROUNDS = 10
+"""A call is given up when its server has answered so often that it is not complete."""
+ROUND_SECONDS = 0.25
+"""The pause before a server that asks nothing is called again."""
+INPUT_REQUIRED_RESULT = "Not completed: nobody is there to answer a question. {}"
+INVALID_QUESTION_RESULT = "Not completed: the server {} asks for something that cannot be asked a person: {}"
+TOO_MANY_ROUNDS_RESULT = "Not completed: the server {} has asked for more than {} times."
+OLD_QUESTION_ERROR = (
+    "The question was not asked: with this version of the protocol it would end with the connection. Ask the user in "
+    "the conversation."
 )
 
 
@@ -79,13 +88,16 @@ class ServerConnection:
         self._is_closing = self._was_tried = self._is_listening = False
         self._is_stale, self._fresh_until = True, 0.0
         self._failures, self._not_before = 0, 0.0
+        self._takes_questions = False
         self._loading = asyncio.Lock()
 
-    async def refresh(self) -> None:
+    async def refresh(self, *, takes_questions: bool = False) -> None:
         """Start the server if it does not run, and load its list of tools if that may have changed.
 
-        Only the first start is waited for. The tools of a server that is slow appear in a later step.
+        Only the first start is waited for. The tools of a server that is slow appear in a later step. A server that is
+        started is told if it may ask questions.
         """
+        self._takes_questions = takes_questions
         if self._client is not None:
             await self._refresh_list(self._client)
         elif not self._was_tried:
@@ -202,6 +214,7 @@ class ServerConnection:
             _watched(transport, self._stop.set),
             client_info=Implementation(name="contextc", version=installed_version("contextc") or "0"),
             message_handler=self._on_message,
+            elicitation_callback=self._refuse_question if self._takes_questions else None,
             cache=None,  # the list is kept here
         )
         return await stack.enter_async_context(client)
@@ -290,20 +303,48 @@ class ServerConnection:
         self, client: "Client", name: str, arguments: Mapping[str, object], context: ToolContext
     ) -> ToolResult:
         from mcp.shared.exceptions import MCPError
-        from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_REQUEST, CallToolResult
+        from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH, INVALID_PARAMS, INVALID_REQUEST, CallToolResult
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             figures = f"{progress:g}" if total is None else f"{progress:g} of {total:g}"
             context.progress(f"{message} ({figures})" if message else figures)
 
+        asking = context.questions
+        answered = None if asking is None else asking.answered
+        responses, state, rounds = None, None, 0
+        if answered is not None:
+            responses, state = input_responses(answered), answered.question.state
+            rounds = answered.question.round
+        is_new = False
         try:
-            try:
-                result = await _send_call(client, name, arguments, report)
-            except MCPError as error:
-                if error.code != HEADER_MISMATCH:
-                    raise
-                await self._load_tools(client)  # the headers of a call follow from the listed schema
-                result = await _send_call(client, name, arguments, report)
+            while True:
+                rounds += 1
+                try:
+                    result = await _send_call(client, name, arguments, report, responses, state)
+                except MCPError as error:
+                    if error.code == INVALID_PARAMS and state is not None and not is_new:
+                        responses, state, is_new = None, None, True  # it no longer knows its state: it asks anew
+                        continue
+                    if error.code != HEADER_MISMATCH:
+                        raise
+                    await self._load_tools(client)  # the headers of a call follow from the listed schema
+                    result = await _send_call(client, name, arguments, report, responses, state)
+                self._failures = 0
+                if isinstance(result, CallToolResult):
+                    content: Any = read_content(result)  # ToolResult converts lists; its field has the type after that
+                    return ToolResult(call_id="", name="", content=content, is_error=result.is_error)
+                if rounds >= MAX_ROUNDS:
+                    return _error(TOO_MANY_ROUNDS_RESULT.format(self.server.name, MAX_ROUNDS))
+                question = read_question(self.server.name, result, rounds)
+                if is_new and answered is not None and question.requests == answered.question.requests:
+                    responses, state, answered = input_responses(answered), question.state, None
+                elif question.requests:
+                    break
+                else:  # it asks nothing, and wants to be called again
+                    await asyncio.sleep(ROUND_SECONDS)
+                    responses, state = None, question.state
+        except InvalidInput as error:
+            return _error(INVALID_QUESTION_RESULT.format(self.server.name, error))
         except MCPError as error:
             if error.code == CONNECTION_CLOSED or (self.server.url and error.code == INVALID_REQUEST):
                 self._stop.set()  # of an HTTP server: the session is gone
@@ -314,12 +355,16 @@ class ServerConnection:
         except Exception as error:  # an answer that does not follow the protocol, or a connection that broke
             log.debug("MCP server %s: call of %s failed", self.server.name, name, exc_info=error)
             return _error(f"The answer of the server {self.server.name} could not be read: {_one_line(error)}")
-        self._failures = 0
-        if not isinstance(result, CallToolResult):
-            asked = [getattr(each.params, "message", each.method) for each in (result.input_requests or {}).values()]
-            return _error(INPUT_REQUIRED_RESULT.format(_shortened("; ".join(map(str, asked))) or "more time"))
-        content: Any = read_content(result)  # ToolResult converts lists; its field has the type after that
-        return ToolResult(call_id="", name="", content=content, is_error=result.is_error)
+        if asking is None:
+            return _error(INPUT_REQUIRED_RESULT.format(_shortened(question.text)))
+        asking.asked = question
+        return _error(question.text)  # not the result: the call goes on with the answer
+
+    async def _refuse_question(self, context: object, params: "types.ElicitRequestParams") -> "types.ErrorData":
+        """Refuse a question of the older protocols: it ends with its connection, and an answer may come much later."""
+        from mcp_types import INVALID_REQUEST, ErrorData
+
+        return ErrorData(code=INVALID_REQUEST, message=OLD_QUESTION_ERROR)
 
 
 class ServerConnections:
@@ -338,10 +383,10 @@ class ServerConnections:
             self._connections[loop] = [ServerConnection(each) for each in self.servers]
         return self._connections[loop]
 
-    async def load_tools(self) -> dict[str, FunctionTool]:
+    async def load_tools(self, *, takes_questions: bool = False) -> dict[str, FunctionTool]:
         """Return the tools of all servers as they are now, by name. Servers that do not run yet are started."""
         connections = self.on_this_loop()
-        await asyncio.gather(*[each.refresh() for each in connections])
+        await asyncio.gather(*[each.refresh(takes_questions=takes_questions) for each in connections])
         return {name: each for connection in connections for name, each in connection.tools.items()}
 
     def problems(self) -> dict[str, str]:
@@ -457,12 +502,23 @@ def _result_reader() -> Any:
 
 
 async def _send_call(
-    client: "Client", name: str, arguments: Mapping[str, object], progress: Any
+    client: "Client",
+    name: str,
+    arguments: Mapping[str, object],
+    progress: Any,
+    responses: "types.InputResponses | None",
+    state: str | None,
 ) -> "types.CallToolResult | types.InputRequiredResult":
-    """Send a call. `Client.call_tool` would refuse a result that does not follow the schema that the server gave."""
+    """Send a call. `Client.call_tool` would refuse a result that does not follow the schema that the server gave.
+
+    `responses` and `state` continue a call whose server has asked for input.
+    """
     from mcp_types import CallToolRequest, CallToolRequestParams
 
-    request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=dict(arguments)))
+    parameters = CallToolRequestParams(
+        name=name, arguments=dict(arguments), input_responses=responses, request_state=state
+    )
+    request = CallToolRequest(params=parameters)
     return await client.session.send_request(request, _result_reader(), progress_callback=progress)
 
 

@@ -86,20 +86,20 @@ def _clean_texts(value: JSON) -> JSON:
     """Return a schema with cleaned titles and descriptions. Names and values stay: calls have them."""
     if isinstance(value, dict):
         return {
-            name: _visible(each) if name in TEXTS and isinstance(each, str) else _clean_texts(each)
+            name: visible_text(each) if name in TEXTS and isinstance(each, str) else _clean_texts(each)
             for name, each in cast(JSONObject, value).items()
         }
     return [_clean_texts(each) for each in cast(list[JSON], value)] if isinstance(value, list) else value
 
 
-def _visible(text: str) -> str:
+def visible_text(text: str) -> str:
     """Return a text without characters that people do not see."""
     return "".join([each for each in text if each in "\n\t" or unicodedata.category(each) not in ("Cc", "Cf", "Co")])
 
 
 def _clean(text: str) -> str:
     """Return a description without characters that people do not see, and not longer than a description should be."""
-    seen = _visible(text)
+    seen = visible_text(text)
     left_out = len(seen) - MAX_DESCRIPTION_CHARACTERS
     return seen if left_out <= 0 else f"{seen[:MAX_DESCRIPTION_CHARACTERS]}… [{left_out:,} characters more]"
 

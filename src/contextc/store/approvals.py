@@ -4,7 +4,7 @@ An approval belongs to one call of one reply. It is pending until it is answered
 ends. The first answer counts. An answer locks the conversation first, as every other writer does.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -19,6 +19,7 @@ from contextc.store.message_log import decode_row, find_tip, now_ms
 from contextc.store.transaction_engine import Row, Transaction, log_warning
 from contextc.store.turn_queue import defer_continuation
 from contextc.store.turn_records import TurnRecord, append_events, load_last_turn, load_turns_by_number
+from contextc.tools.questions import Question, QuestionAnswer, check_answer
 
 ApprovalState: TypeAlias = Literal["pending", "allowed", "denied", "withdrawn"]
 EXPIRED = "time-out"
@@ -34,6 +35,9 @@ class Approval(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     With `client`, the client that sent the input runs the tool itself. Its answer has the `result`, and `failed` is
     True if the tool failed there.
+
+    With `question`, the call has begun, and the server of its tool asks that. `answer` has the values that were given,
+    by the key of each form, until the call has them; `cancelled` is True if the person only closed the question.
     """
 
     id: str
@@ -58,6 +62,16 @@ class Approval(Struct, frozen=True, omit_defaults=True, kw_only=True):
     client: bool = False
     result: str = ""
     failed: bool = False
+    question: Question | None = None
+    answer: dict[str, JSONObject] = {}
+    cancelled: bool = False
+
+    def question_answer(self) -> QuestionAnswer | None:
+        """Return the answer to a question, as its tool gets it. A question that expired was closed."""
+        if self.question is None or self.state == "pending":
+            return None
+        action = "accept" if self.state == "allowed" else "cancel" if self.cancelled else "decline"
+        return QuestionAnswer(question=self.question, action=action, content=self.answer)
 
 
 _approval_from_json = msgspec.json.Decoder(Approval).decode
@@ -74,6 +88,14 @@ def insert_approvals(tx: Transaction, conversation: int, approvals: Sequence[App
 def load_turn_approvals(tx: Transaction, conversation: int, turn: int) -> list[Approval]:
     """Return all approvals of a turn, in the order in which they were requested."""
     return _decoded(tx.rows(f"{SELECT} WHERE a.conversation = ? AND a.turn = ? ORDER BY a.number", conversation, turn))
+
+
+def load_asking(tx: Transaction, conversation: int, turn: int) -> frozenset[str]:
+    """Return the ids of the calls of a turn that have begun, and wait for the answer to a question."""
+    asked = load_turn_approvals(tx, conversation, turn)
+    return frozenset(
+        [each.call for each in asked if each.question is not None and each.state != "withdrawn" and not each.started]
+    )
 
 
 def load_pending(tx: Transaction, conversation: str | None = None) -> list[Approval]:
@@ -160,6 +182,7 @@ def expire_pending(tx: Transaction, conversation: str | None = None) -> list[App
             continue
         number, current = _load_locked(tx, each.id)
         if current is not None and current.state == "pending":
+            current = replace(current, cancelled=current.question is not None)
             found.append(
                 _save_answer(tx, number, current, current.default_allows, current.default_reason, EXPIRED, now)
             )
@@ -184,10 +207,13 @@ def answer(
     time: int,
     result: str | None = None,
     failed: bool = False,
+    content: Mapping[str, object] | None = None,
+    cancelled: bool = False,
 ) -> Approval:
     """Store an answer. Raises `UnknownApproval`, or `AlreadyAnswered` if the approval is no longer pending.
 
-    The answer to a call that the client runs needs a `result`, unless it is a denial.
+    The answer to a call that the client runs needs a `result`, unless it is a denial. The answer to a question needs
+    `content` that fits its forms. Otherwise it stays pending.
     """
     number, current = _load_locked(tx, id)
     if current is None:
@@ -200,21 +226,34 @@ def answer(
     if allow and current.client != (result is not None):
         problem = "expected the result of the client's tool" if current.client else "expected no result"
         raise InvalidInput(f"approval {id!r}: {problem}", fix="Deny it, or answer as the client that runs the tool.")
-    current = replace(current, result=result or "", failed=failed)
+    asked, given = current.question, dict[str, JSONObject]()
+    if asked is None and (content is not None or cancelled):
+        raise InvalidInput(f"approval {id!r}: it is not a question", fix="Leave out content and cancel.")
+    if asked is not None and allow:
+        given = check_answer(asked, content)
+    current = replace(current, result=result or "", failed=failed, answer=given, cancelled=cancelled)
     return _save_answer(tx, number, current, allow, reason, who, time)
 
 
 def save_started(tx: Transaction, approval: Approval) -> None:
-    """Record that the answer was applied: the tool starts, or its call got the declined result."""
-    _update(tx, replace(approval, started=True))
+    """Record that the answer was applied: the tool starts, or its call got the declined result.
+
+    What a person has written for a server is not kept any longer.
+    """
+    asked = approval.question
+    _update(tx, replace(approval, started=True, answer={}, question=asked and replace(asked, state=None)))
 
 
-def withdraw(tx: Transaction, conversation: int, turn: int, *, hosted_only: bool = False) -> None:
+def withdraw(
+    tx: Transaction, conversation: int, turn: int, *, hosted_only: bool = False, keeps_questions: bool = False
+) -> None:
     """Withdraw the pending approvals of a turn that has ended, or only those of a provider that runs tools itself.
 
     Answers that were not applied no longer count.
     """
     for each in load_turn_approvals(tx, conversation, turn):
+        if keeps_questions and each.question is not None and each.seq:
+            continue
         if not hosted_only or not each.seq:
             if each.state == "pending":
                 _update(tx, replace(each, state="withdrawn", answered=now_ms()))
@@ -232,8 +271,9 @@ def redact_approvals(tx: Transaction, conversation: int, steps: Collection[tuple
             tx.run("DELETE FROM main.approval WHERE number = ?", number)
             continue
         is_theirs = steps is None or (each.turn, each.step) in steps
-        if is_theirs and (each.arguments or each.reason or each.result):
-            _update(tx, replace(each, arguments={}, reason="", result=""))
+        if is_theirs and (each.arguments or each.reason or each.result or each.question):
+            asked = each.question and replace(each.question, requests=(), state=None)
+            _update(tx, replace(each, arguments={}, reason="", result="", question=asked, answer={}))
 
 
 def _load_locked(tx: Transaction, id: str) -> tuple[int, Approval | None]:

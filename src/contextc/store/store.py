@@ -5,7 +5,7 @@ it holds (`leases_of`), and the functions after the class.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import TracebackType
@@ -523,12 +523,15 @@ class Store:
         who: str = "",
         result: str | None = None,
         failed: bool = False,
+        content: Mapping[str, object] | None = None,
+        cancel: bool = False,
         in_transaction: Callable[[Transaction, Approval], None] | None = None,
     ) -> Approval:
         """Answer a pending approval. The model gets the `reason` of a denial. `who` is stored with the answer.
 
         `result` is what a client's own tool returned, and `failed` is True if it failed. Only approvals with `client`
-        have one.
+        have one. `content` answers one with a `question`: the values of its form, or of several forms by their keys.
+        A server is told of a question that is denied; with `cancel`, that it was closed without a decision.
 
         The first answer counts: a later one raises `AlreadyAnswered`, which names who answered and when. The turn is
         not continued by this; `in_transaction` can submit that in the same transaction. Raises `UnknownApproval`.
@@ -537,6 +540,8 @@ class Store:
             raise InvalidInput(
                 "allow must be True or False", got=allow, fix="To deny with a reason, pass False and reason=…."
             )
+        if allow and cancel:
+            raise InvalidInput("allow and cancel cannot both be True", fix="Pass allow=False to close the question.")
         for name, text in (("reason", reason), ("who", who), ("result", result or "")):
             if not isinstance(text, str):
                 raise InvalidInput(f"{name} must be a string, got {type(text).__name__}")
@@ -547,7 +552,16 @@ class Store:
 
         def work(tx: Transaction) -> Approval:
             done = approvals.answer(
-                tx, id, allow=allow, reason=reason, who=who[:MAX_WHO], time=time, result=result, failed=failed
+                tx,
+                id,
+                allow=allow,
+                reason=reason,
+                who=who[:MAX_WHO],
+                time=time,
+                result=result,
+                failed=failed,
+                content=content,
+                cancelled=cancel,
             )
             if in_transaction is not None:
                 in_transaction(tx, done)

@@ -34,6 +34,10 @@ NOT_RUN_RESULT = "Not run: the turn ended before ({why})."
 AGENT_ENDED_RESULT = (
     "Interrupted: the turn ended ({why}) while this agent was working. What it had done by then stays done."
 )
+QUESTION_ENDED_RESULT = (
+    "Not completed: the turn ended ({why}) before the question of the server was answered. What the call had done by "
+    "then stays done."
+)
 FINISH_REASONS: dict[RequestKind, str] = {"cancel": "cancelled", "stop": "stopped"}
 END_REASONS: dict[RequestKind, str] = {"cancel": "it was cancelled", "stop": "it was stopped"}
 
@@ -126,8 +130,10 @@ def end_waiting_turn(
     here = load_tip(tx, conversation)
     written = load_messages(tx, conversation, after=max(0, min(turn.opened - 1, here.seq)))
     turn, called = end_called_agents(tx, number, turn, why)
+    texts = dict.fromkeys(approvals.load_asking(tx, number, turn.number), QUESTION_ENDED_RESULT)
+    texts |= dict.fromkeys(called, AGENT_ENDED_RESULT)
     results: list[Message] = [
-        error_result(message, call, (AGENT_ENDED_RESULT if call.id in called else NOT_RUN_RESULT).format(why=why))
+        error_result(message, call, texts.get(call.id, NOT_RUN_RESULT).format(why=why))
         for message, call in find_open_calls(written)
         if message.author == agent_of(turn.agent) and message.turn == turn.number
     ]

@@ -24,6 +24,7 @@ from contextc.errors import (
 )
 from contextc.events import (
     AnyEvent,
+    ApprovalRequest,
     Event,
     InputDequeued,
     InputQueued,
@@ -381,19 +382,22 @@ def count_started_calls(tx: Transaction, conversation: int, turn: int, seq: int)
         for event in decode_rows(decode_event, [body for _, body in rows], "Event"):
             if isinstance(event, StepFinish) and event.turn == turn and event.seq == seq:
                 return _count_running(reversed(events))
-            if isinstance(event, ToolStart | ToolFinished | ToolFailed) and event.turn == turn:
+            if isinstance(event, ToolStart | ToolFinished | ToolFailed | ApprovalRequest) and event.turn == turn:
                 events.append(event)
     return None
 
 
 def _count_running(events: Iterable[AnyEvent]) -> Counter[str]:
-    """Return how many calls of each id have started and not ended. A call that was declined ends without a start."""
+    """Return how many calls of each id have started and not ended. A call that was declined ends without a start.
+
+    A call whose server asks a question does not run meanwhile. It starts again with the answer.
+    """
     running: Counter[str] = Counter()
     for event in events:
         if isinstance(event, ToolStart):
             running[event.id] += 1
-        elif isinstance(event, ToolFinished | ToolFailed) and running[event.id]:
-            running[event.id] -= 1
+        elif isinstance(event, ToolFinished | ToolFailed) or (isinstance(event, ApprovalRequest) and event.question):
+            running[event.id] = max(0, running[event.id] - 1)
     return running
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import msgspec
 
 from contextc.messages import ToolCall
+from contextc.tools.questions import QuestionExchange
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -45,3 +46,5 @@ class ToolContext(msgspec.Struct, Generic[D], frozen=True, kw_only=True, eq=Fals
     progress: Callable[[str], None] = ignore_progress
     deps: D = cast(D, None)
     """The dependencies of the run: what the program passed as `deps`."""
+    questions: QuestionExchange | None = None
+    """For tools of MCP servers: how the call asks a person. None if nobody can be asked."""
