@@ -165,6 +165,95 @@ def test_a_called_agent_has_what_is_left_of_the_limits(store: cc.Store) -> None:
     )
 
 
+def looks_again(request: Request) -> list[str | cc.ToolCall]:
+    return [cc.tool_call(f"{name}{len(request.messages)}", "look", {}) for name in "xy"]
+
+
+@cc.tool
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def make_two(
+    store: cc.Store, limits: cc.Limits, *answers: Callable[[Request], list[str | cc.ToolCall]]
+) -> tuple[cc.Agent[str], list[FakeModel]]:
+    """Return an agent that calls two others at once, which never end by themselves, and their models."""
+    models = [FakeModel(each, provider=ANTHROPIC) for each in answers or (looks_again, looks_again)]
+    tools = [
+        cc.Agent(model, name=name, tools=[look], triggers=()).as_tool()
+        for name, model in zip(("left", "right"), models, strict=True)
+    ]
+    both = FakeModel([asks("left", call="c1"), asks("right", call="c2")], "?", provider=ANTHROPIC)
+    return cc.Agent(both, limits=limits, tools=tools, store=store), models
+
+
+@pytest.mark.parametrize("steps", [2, 4, 7])
+def test_agents_that_run_at_once_share_what_is_left_of_steps_and_tool_calls(store: cc.Store, steps: int) -> None:
+    """Guarantee 20.11: both are exact, because each is reserved before it begins."""
+    boss, models = make_two(store, cc.Limits(steps=steps))
+    result = boss.run_sync("hi", conversation="demo")
+    assert (result.finish, result.steps) == ("max_steps", steps)
+    assert 1 + sum([len(model.requests) for model in models]) == steps
+    ends = {"left did not finish (max_steps).", "right did not finish (max_steps)."}
+    assert {text for _, text in results(store)} <= ends | {"Not run: the turn ended before (its limit of steps)."}
+    boss, _ = make_two(store, cc.Limits(tool_calls=steps + 2))
+    result = boss.run_sync("hi", conversation="calls")
+    assert (result.finish, result.tool_calls) == ("max_tool_calls", steps + 2)
+    below = [event for call in calls(store, "calls") for event in store.events(call.name)]
+    assert len([event for event in below if isinstance(event, ToolStart)]) == steps, "beside the calls of the two"
+    check(store)
+
+
+def test_agents_that_run_at_once_share_what_is_left_of_the_cost(store: cc.Store) -> None:
+    """Guarantee 20.11: only requests that are in flight when the limit is reached exceed it."""
+    boss, _ = make_two(store, cc.Limits(steps=12))
+    free = boss.run_sync("hi", conversation="free")
+    assert free.cost is not None
+    largest = max([turn.cost for call in calls(store, "free") for turn in store.turns(call.name) if turn.cost])
+    boss, _ = make_two(store, cc.Limits(cost=free.cost / 2))
+    result = boss.run_sync("hi", conversation="demo")
+    assert result.finish == "max_cost"
+    assert result.cost is not None
+    per_request = largest / 5
+    assert free.cost / 2 <= result.cost <= free.cost / 2 + 2 * per_request
+    assert {text for _, text in results(store)} == {
+        "left did not finish (max_cost).",
+        "right did not finish (max_cost).",
+    }
+    check(store)
+
+
+def test_agents_that_wait_count_for_the_limits_of_a_resumed_turn(store: cc.Store) -> None:
+    """Guarantee 20.11: another process restores what agents have used that have not answered yet."""
+
+    def make() -> cc.Agent[str]:
+        @cc.tool(approval=True)
+        def pay() -> str:
+            """Pay."""
+            return "paid"
+
+        def pays_second(request: Request) -> list[str | cc.ToolCall]:
+            replies = [message for message in request.messages if message.role == "assistant"]
+            return [cc.tool_call(f"x{len(replies)}", "pay" if len(replies) == 1 else "look", {})]
+
+        tools = [
+            cc.Agent(FakeModel(pays_second), name=name, tools=[look, pay], triggers=()).as_tool()
+            for name in ("left", "right")
+        ]
+        both = FakeModel([asks("left", call="c1"), asks("right", call="c2")], "?")
+        limits = cc.Limits(steps=6)
+        return cc.Agent(both, limits=limits, tools=tools, store=store, approve=Suspend(), name="boss")
+
+    assert make().run_sync("hi", conversation="demo").finish == "waiting"
+    assert sum([turn.steps for call in calls(store) for turn in store.turns(call.name)]) == 4
+    for each in store.approvals("demo"):
+        store.answer_approval(each.id, True)
+    result = make().resume_sync("demo")
+    assert (result.finish, result.steps) == ("max_steps", 6)
+    check(store)
+
+
 def test_agents_call_each_other_only_so_deep(store: cc.Store) -> None:
     """Guarantee 20.11: the caller's limit holds for those below it."""
     third = cc.Agent(FakeModel("Third."), name="third")

@@ -2,13 +2,16 @@
 
 The call is stored before the other agent begins, so a turn that is resumed goes on with the same conversation, in any
 process. A called agent that waits for approval, or is handed over to another process, leaves its call open: the turn of
-the caller is suspended or handed over, too. What the called agent has used counts as used by its caller.
+the caller is suspended or handed over, too. What the called agent has used counts as used by its caller: `TurnAccount`
+has the account of both while they run, so that agents that run at the same time do not exceed a limit together.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import replace
+from math import inf
+from threading import RLock
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypeVar
 
 from contextc._worker_threads import run_blocking
@@ -16,12 +19,12 @@ from contextc.errors import InvalidInput, LeaseLost, StoreError, TurnWaits
 from contextc.events import AgentCallStart, AgentEvent, AnyEvent, ToolFailed, ToolFinished
 from contextc.executor.agent_config import AgentConfig, TurnOwner
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
-from contextc.executor.limits import Limits
+from contextc.executor.limits import MAX_COST, MAX_STEPS, MAX_TOOL_CALLS, Limits
 from contextc.executor.turn_store import TurnResult, TurnState, TurnStore
 from contextc.messages import ToolCall, ToolResult, user
 from contextc.providers import Provider
 from contextc.store import Store
-from contextc.store.agent_calls import AgentCall, load_called_turn
+from contextc.store.agent_calls import AgentCall, load_called_turn, load_uncounted_turns
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_controls import NOT_RUN_RESULT
 from contextc.store.turn_records import TurnRecord
@@ -38,6 +41,11 @@ OPEN_FINISHES = ("waiting", "handed over")
 TOO_DEEP_RESULT = "Not run: agents may call each other {depth} deep, and this one would be deeper. Do it yourself."
 ENDED_EARLY_RESULT = "{name} did not finish ({finish})."
 NO_ANSWER_RESULT = "{name} ended without an answer."
+LIMIT_NAMES = {
+    MAX_STEPS: "its limit of steps",
+    MAX_TOOL_CALLS: "its limit of tool calls",
+    MAX_COST: "its limit of cost",
+}
 
 
 class AgentTool(FunctionTool, frozen=True, kw_only=True, eq=False):
@@ -47,11 +55,147 @@ class AgentTool(FunctionTool, frozen=True, kw_only=True, eq=False):
     mode: CallMode = "alone"
 
 
+# ── limits of all agents that run ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Used(NamedTuple):
+    """Steps, tool calls and dollars. The cost is None if a price is unknown."""
+
+    steps: int = 0
+    tool_calls: int = 0
+    cost: float | None = 0.0
+
+    def plus(self, more: "Used") -> "Used":
+        cost = None if self.cost is None or more.cost is None else self.cost + more.cost
+        return Used(self.steps + more.steps, self.tool_calls + more.tool_calls, cost)
+
+
+class TurnAccount:
+    """What a turn and the agents that it has called have used by now. A limit holds for all of them together.
+
+    A step and a tool call are reserved before they begin, in this account and in those of the callers. What a request
+    costs is known only after its reply. All agents that a turn calls run in its process, so the account is in memory; a
+    turn that is resumed restores it from the store.
+    """
+
+    def __init__(
+        self, limits: Limits, turn_store: TurnStore, turn_state: TurnState, above: "TurnAccount | None" = None
+    ) -> None:
+        self._limits, self._turn_store, self._turn_state, self._above = limits, turn_store, turn_state, above
+        self._lock = RLock() if above is None else above._lock
+        self._steps = self._tool_calls = 0
+        """The steps and tool calls of the turn itself, with those that are reserved."""
+        self._called: dict[int, Callable[[], Used]] = {}
+        """What agents have used that the record of the turn does not have yet, by their conversation."""
+        if above is not None:
+            with self._lock:
+                above._called[turn_store.lease.root] = self._used
+
+    def restore(self) -> None:
+        """Load what agents have used that this turn has called before it was interrupted or suspended."""
+        root, turn = self._turn_store.lease.root, self._turn_store.turn
+        turns = self._turn_store.store.read(lambda tx: load_uncounted_turns(tx, root, turn.number))
+        with self._lock:
+            for conversation, called in turns.items():
+                used = Used(called.steps + called.agent_steps, called.tool_calls + called.agent_tool_calls, called.cost)
+                self._called.setdefault(conversation, lambda used=used: used)
+
+    def begin_step(self) -> str | None:
+        """Reserve the next step, or return the finish reason of the limit that was reached."""
+        with self._lock:
+            self._steps = 0
+            if (limit := self.find_reached()) is None:
+                self._steps = self._turn_store.turn.steps + 1
+            return limit
+
+    def find_reached(self) -> str | None:
+        """Return the finish reason of a limit that was reached, of this turn or of one that has called it."""
+        with self._lock:
+            for each in self._with_callers():
+                limits, used = each._limits, each._used()
+                if limits.steps is not None and used.steps >= limits.steps:
+                    return MAX_STEPS
+                if limits.tool_calls is not None and used.tool_calls >= limits.tool_calls:
+                    return MAX_TOOL_CALLS
+            return MAX_COST if self.has_reached_cost(self._turn_state.cost) else None
+
+    def has_reached_cost(self, cost: float | None) -> bool:
+        """Return True if a limit of the cost was reached. `cost` is that of this turn, which may be within a reply."""
+        own = self._turn_state.cost
+        more = 0.0 if own is None or cost is None else cost - own
+        with self._lock:
+            limits = [(each._limits.cost, each._used().cost) for each in self._with_callers()]
+        return any(used + more >= limit for limit, used in limits if limit is not None and used is not None)
+
+    def reserve_calls(self, before: int, wanted: int) -> int:
+        """Reserve tool calls after the first `before` ones of this turn. Return how many of them the limits allow."""
+        with self._lock:
+            allowed = int(max(0, min(wanted, self.calls_left(before))))
+            self._tool_calls = before + allowed
+            return allowed
+
+    def calls_left(self, before: int) -> float:
+        """Return how many tool calls are left after the first `before` ones of this turn."""
+        with self._lock:
+            again = max(self._turn_store.turn.tool_calls, self._tool_calls) - before
+            left = inf
+            for each in self._with_callers():
+                if each._limits.tool_calls is not None:
+                    left = min(left, each._limits.tool_calls - each._used().tool_calls)
+            return left + again
+
+    def limits_for(self, conversation: int) -> Limits:
+        """Return what is left for the agent of a conversation, and what it has used. Its triggers warn of the end."""
+        with self._lock:
+            limits, used, before = self._limits, self._used(), self._called.get(conversation, Used)()
+            return replace(
+                limits,
+                steps=_left(limits.steps, used.steps, before.steps),
+                tool_calls=_left(limits.tool_calls, used.tool_calls, before.tool_calls),
+                cost=_left(limits.cost, used.cost, before.cost),
+            )
+
+    def count(self, opened: AgentCall, called: TurnRecord) -> None:
+        """Count what a called agent has used as used by this turn. It is stored with the result of the call, or if that
+        fails with the end of the turn.
+        """
+        with self._lock:
+            self._turn_store.counted_agents.add(opened.conversation)
+            self._turn_store.turn = self._turn_state.add_called_turn(self._turn_store.turn, called)
+            self._called.pop(opened.conversation, None)
+
+    def _used(self) -> Used:
+        turn = self._turn_store.turn
+        used = Used(
+            max(turn.steps, self._steps) + turn.agent_steps,
+            max(turn.tool_calls, self._tool_calls) + turn.agent_tool_calls,
+            self._turn_state.cost,
+        )
+        for called in self._called.values():
+            used = used.plus(called())
+        return used
+
+    def _with_callers(self) -> Iterator["TurnAccount"]:
+        account: TurnAccount | None = self
+        while account is not None:
+            yield account
+            account = account._above
+
+
+def _left(limit: Number | None, used: Number | None, before: Number | None) -> Number | None:
+    if limit is None or used is None or before is None:
+        return None
+    return left if (left := limit - used + before) > 0 else limit  # if nothing is left, the account ends the agent
+
+
+# ── the call of an agent ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
 class CalledTurnOwner:
     """The owner of the turn of a called agent: what its caller's owner wants holds for it, too."""
 
-    def __init__(self, above: TurnOwner | None) -> None:
-        self._above = above
+    def __init__(self, above: TurnOwner | None, account: TurnAccount) -> None:
+        self._above, self.account = above, account
 
     def check(self, turn: TurnRecord) -> None:
         """Accept every turn."""
@@ -81,9 +225,9 @@ class AgentCaller:
     """Runs the agents that the tool calls of one turn ask for."""
 
     def __init__(
-        self, config: AgentConfig, turn_store: TurnStore, turn_state: TurnState, has_lost_lease: Callable[[], bool]
+        self, config: AgentConfig, turn_store: TurnStore, account: TurnAccount, has_lost_lease: Callable[[], bool]
     ) -> None:
-        self._config, self._turn_store, self._turn_state = config, turn_store, turn_state
+        self._config, self._turn_store, self.account = config, turn_store, account
         self._has_lost_lease = has_lost_lease
 
     async def run(self, tool: AgentTool, call: ToolCall, *, seq: int, position: int) -> CallOutcome:
@@ -92,19 +236,20 @@ class AgentCaller:
             task = str(tool.parameters.read_arguments({} if call.malformed else call.arguments)["task"])
         except InvalidInput:
             return CallOutcome(await tool.run(call))  # says what is wrong
-        limits, limit = self._limits_left(self._config.limits)
-        if limit is not None:
-            return CallOutcome(_failure(call, NOT_RUN_RESULT.format(why=limit)))
-        store, depth = self._turn_store.store, self._config.limits.agent_depth
+        store, depth, limit = self._turn_store.store, self._config.limits.agent_depth, self.account.find_reached()
         executor = tool.executor_in(store)
         opened = await run_blocking(
             lambda: self._turn_store.open_agent_call(
-                call, seq=seq, position=position, agent=executor.name, forks=tool.mode == "fork", max_depth=depth
+                call,
+                *(seq, position, executor.name),
+                forks=tool.mode == "fork",
+                max_depth=depth if limit is None else 0,  # a conversation that exists ends its turn itself
             )
         )
         if opened is None:
-            return CallOutcome(_failure(call, TOO_DEEP_RESULT.format(depth=depth)))
-        owner = CalledTurnOwner(self._config.owner)
+            text = TOO_DEEP_RESULT.format(depth=depth)
+            return CallOutcome(_failure(call, text if limit is None else NOT_RUN_RESULT.format(why=LIMIT_NAMES[limit])))
+        owner, limits = CalledTurnOwner(self._config.owner, self.account), self.account.limits_for(opened.conversation)
         result = await self._run_turn(executor.called_by(self._config, limits, owner), opened, task)
         if seq and (result.finish in OPEN_FINISHES or isinstance(result.error, TurnWaits)):
             return CallOutcome(None)
@@ -135,31 +280,13 @@ class AgentCaller:
         record = self._turn_store
         called = await run_blocking(self._load_turn, opened)
         if called is not None:
-            self.count(opened, called)
+            self.account.count(opened, called)
         record.running_calls.add(opened.call)
         with suppress(LeaseLost):  # the next holder of the lease goes on
             await run_blocking(record.end_agent_call, opened)
 
-    def count(self, opened: AgentCall, called: TurnRecord) -> None:
-        """Count what a called agent has used as used by this turn. It is stored with the result of the call, or if that
-        fails with the end of the turn.
-        """
-        self._turn_store.counted_agents.add(opened.conversation)
-        self._turn_store.turn = self._turn_state.add_called_turn(self._turn_store.turn, called)
-
     def _load_turn(self, opened: AgentCall) -> TurnRecord | None:
         return self._turn_store.store.read(lambda tx: load_called_turn(tx, opened))
-
-    def _limits_left(self, limits: Limits) -> tuple[Limits, str | None]:
-        """Return what is left of the limits of this turn, and the reason if nothing is."""
-        turn, spent = self._turn_store.turn, self._turn_state.cost
-        steps = None if limits.steps is None else limits.steps - turn.steps - turn.agent_steps
-        calls = None if limits.tool_calls is None else limits.tool_calls - turn.tool_calls - turn.agent_tool_calls
-        cost = None if limits.cost is None or spent is None else limits.cost - spent
-        for left, name in ((steps, "steps"), (calls, "tool calls"), (cost, "cost")):
-            if left is not None and left <= 0:
-                return limits, f"its limit of {name}"
-        return replace(limits, steps=steps, tool_calls=calls, cost=cost), None
 
 
 def tighter_limits(own: Limits, above: Limits) -> Limits:

@@ -18,7 +18,7 @@ class Limits:
     `seconds` applies to the whole turn, `tool_seconds` to one call of a tool without its own timeout. `cost` is in US
     dollars. `calls_per_reply` is the number of calls of one reply that are run. `parallel_tools` is the number of tools
     that run at the same time, and `agent_depth` how deep agents call agents as tools; these do not end the turn.
-    What a called agent does counts as done by its caller.
+    What a called agent does counts as done by its caller, while it does it.
     """
 
     steps: int | None = 250

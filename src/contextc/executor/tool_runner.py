@@ -75,16 +75,16 @@ class ToolRunner:
         calls_before: int | None = None,
     ) -> None:
         self.config, self.turn_store, self.step, self._agents = config, turn_store, step, agents
+        self.account = agents.account
         self.mid_step_triggers, self._trigger_context = mid_step_triggers, trigger_context
-        limits = config.limits
         self._calls_before = turn_store.turn.tool_calls if calls_before is None else calls_before
-        made = self._calls_before + turn_store.turn.agent_tool_calls
-        self._calls_left = None if limits.tool_calls is None else max(0, limits.tool_calls - made)
+        self._allowed: int | None = None
+        """The number of calls of the reply that are run, once it is known."""
         self._stored_results, self._result_tokens = 0, 0
         """Number of stored results, and their tokens if `mid_step` triggers need them."""
         self._results: list[Message] = []
         self._store_lock = asyncio.Lock()
-        at_once = limits.parallel_tools
+        at_once = config.limits.parallel_tools
         self._parallel_slots: AbstractAsyncContextManager[None] = (
             asyncio.Semaphore(at_once) if at_once else nullcontext()
         )
@@ -117,9 +117,11 @@ class ToolRunner:
         self._noticed_calls, self._exclusive_lock = 0, asyncio.Lock()
 
     def allowed_calls(self, calls: Sequence[ToolCall]) -> Sequence[ToolCall]:
-        """Return the calls that the tool call limits allow."""
-        bounds = [bound for bound in (self._calls_left, self.config.limits.calls_per_reply) if bound is not None]
-        return calls[: min(bounds)] if bounds else calls
+        """Return the calls of the reply that the tool call limits allow, and reserve them."""
+        if self._allowed is None:
+            before, wanted = self._calls_before + len(self.admitted), calls[: self.config.limits.calls_per_reply]
+            self._allowed = self.account.reserve_calls(before, len(wanted))
+        return calls[: self._allowed]
 
     def calls_without_approval(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return the calls that start as soon as the reply is stored.
@@ -272,7 +274,7 @@ class ToolRunner:
         """Store results one after the other, on one thread, however many arrive at once."""
         async with self._store_lock:
             if done.call is not None and done.turn is not None:
-                self._agents.count(done.call, done.turn)
+                self.account.count(done.call, done.turn)
             self._unstored -= 1
             has_media = not isinstance(result.content, str)  # a request reads it from the store
             is_plain = answer is None and done.call is None and done.turn is None and not has_media
@@ -412,7 +414,7 @@ class ToolRunner:
         """Return "" if the limit of tool calls allows a call within the reply, else why not. Then the turn ends."""
         if call.id in self.admitted:
             return ""
-        if self._calls_left is None or len(self.admitted) < self._calls_left:
+        if self.account.reserve_calls(self._calls_before + len(self.admitted), 1):
             self.admitted.add(call.id)
             return ""
         self.refused.add(call.id)
@@ -428,7 +430,7 @@ class ToolRunner:
         """Return True if no further call is allowed after these, of a client that makes calls without `admit`."""
         made = {call.id for message in messages for call in message.tool_calls}
         is_checked = made <= self.admitted | self.refused
-        return self._calls_left is not None and not is_checked and self.count_calls(messages) >= self._calls_left
+        return not is_checked and self.count_calls(messages) >= self.account.calls_left(self._calls_before)
 
     def notice_hosted_calls(self) -> None:
         """Evaluate the `mid_step` triggers for the calls within the reply."""
@@ -457,7 +459,7 @@ class ToolRunner:
                 self._run_or_refuse(call, None, 0) if recorder is None else self._record_call(recorder, call, None, 0)
             )
             if done.call is not None and done.turn is not None:
-                self._agents.count(done.call, done.turn)
+                self.account.count(done.call, done.turn)
             if done.call is not None:
                 await run_blocking(self.turn_store.end_agent_call, done.call)
             assert done.result is not None, "a call within a reply does not stay open"

@@ -43,7 +43,7 @@ from contextc.errors import (
     describe_error,
 )
 from contextc.events import AnyEvent, ErrorOccurred, FailureDetails, RetryScheduled, StreamEvent, ToolStart
-from contextc.executor.agent_calls import AgentCaller, with_agent_events
+from contextc.executor.agent_calls import AgentCaller, CalledTurnOwner, TurnAccount, with_agent_events
 from contextc.executor.agent_config import (
     AgentConfig,
     Suspend,
@@ -52,7 +52,7 @@ from contextc.executor.agent_config import (
 )
 from contextc.executor.event_hub import Inbox, event_hub, watch_batches
 from contextc.executor.fragment_rendering import TurnFragments
-from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_STEPS, MAX_TOOL_CALLS
+from contextc.executor.limits import MAX_CALLS_PER_REPLY, MAX_COST, MAX_SECONDS, MAX_TOOL_CALLS
 from contextc.executor.model_call import (
     MAX_RETRIES,
     MAX_RETRY_SECONDS,
@@ -588,14 +588,14 @@ class ProgramHost:
         if record.end_request == STOP_REQUEST:
             tools.ended = STOPPED
             return []
-        messages, limits = [*stream.stored, *part], tools.config.limits
+        messages = [*stream.stored, *part]
         if tools.has_reached_limit(messages):
             tools.ended = MAX_TOOL_CALLS
             return []
         context = self._preparer.context_within_reply(
             stream.compiled, messages, tools.count_calls(messages), tools.step
         )
-        if limits.cost is not None and context.cost is not None and context.cost >= limits.cost:
+        if tools.account.has_reached_cost(context.cost):
             tools.ended = MAX_COST
             return []
         verdict = self._preparer.evaluate_within_reply(context, tools.step)
@@ -730,6 +730,8 @@ class TurnRunner:
     def _reset(self) -> None:
         config = self._first_config
         self.turn_state = TurnState(self.turn_store.turn, config.max_input_tokens, config.resources, config.turn_deps)
+        above = config.owner.account if isinstance(config.owner, CalledTurnOwner) else None
+        self.account = TurnAccount(config.limits, self.turn_store, self.turn_state, above)
         self._use(config)
 
     def _use(self, config: AgentConfig) -> None:
@@ -943,13 +945,15 @@ class TurnRunner:
             await run_blocking(
                 self.turn_state.restore, self.turn_store.store, self.turn_store.conversation, self.turn_store.turn
             )
+            if self.turn_store.has_called_agents:
+                await run_blocking(self.account.restore)
             if (finish := await self._run_unstarted_calls()) is not None:
                 return finish
             await self._select_agent()
             if (finish := await run_blocking(self._stored_finish)) is not None:
                 return finish
         while True:
-            if (limit := self._reached_limit()) is not None:
+            if (limit := self.account.begin_step() or self._call_limit()) is not None:
                 return limit
             if self.turn_store.end_request == STOP_REQUEST:
                 return STOPPED
@@ -999,7 +1003,7 @@ class TurnRunner:
             and config.clients.is_open
             and not (provider.session_resumption or provider.runs_tools or self.preparer.fragments.is_needed)
             and not (answered.tools.ended or self.turn_store.end_request)
-            and self._reached_limit() is None
+            and (self.account.find_reached() or self._call_limit()) is None
         )
 
     async def _run_unstarted_calls(self) -> str | None:
@@ -1040,19 +1044,10 @@ class TurnRunner:
         kept = [tools.answers[index] for index in tools.waiting_approvals if index in tools.answers]
         return await self._store_end(partial(self.turn_store.suspend, tools.new_approvals(reply), kept))
 
-    def _reached_limit(self) -> str | None:
-        """Return the finish reason of the limit that was reached, or None."""
-        limits, turn, spent = self.config.limits, self.turn_store.turn, self.turn_state.cost
-        if limits.steps is not None and turn.steps + turn.agent_steps >= limits.steps:
-            return MAX_STEPS
-        if limits.tool_calls is not None and turn.tool_calls + turn.agent_tool_calls >= limits.tool_calls:
-            return MAX_TOOL_CALLS
-        if limits.cost is not None and spent is not None and spent >= limits.cost:
-            return MAX_COST
-        reply = self.turn_state.reply
-        if reply is not None and limits.calls_per_reply is not None and len(reply.tool_calls) > limits.calls_per_reply:
-            return MAX_CALLS_PER_REPLY
-        return None
+    def _call_limit(self) -> str | None:
+        """Return the finish reason if the last reply has more calls than are run, or None."""
+        reply, limit = self.turn_state.reply, self.config.limits.calls_per_reply
+        return MAX_CALLS_PER_REPLY if reply is not None and limit and len(reply.tool_calls) > limit else None
 
     def _finish_reason(self, reply: Message | None, results: list[Message]) -> str | None:
         """Return the finish reason after a reply and its results, or None if the turn continues."""
@@ -1236,7 +1231,7 @@ class TurnRunner:
             mid_step_triggers=config.mid_step_triggers if compiled is not None else (),
             trigger_context=moment,
             calls_before=before,
-            agents=AgentCaller(config, self.turn_store, self.turn_state, lambda: self.lease_lost is not None),
+            agents=AgentCaller(config, self.turn_store, self.account, lambda: self.lease_lost is not None),
         )
 
     def _start_step(self, compiled: Compiled, index: int, states: dict[str, JSONObject]) -> None:

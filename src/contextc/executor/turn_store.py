@@ -1115,7 +1115,7 @@ class TurnStore:
     # ── agents as tools ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def open_agent_call(
-        self, call: ToolCall, *, seq: int, position: int, agent: str, forks: bool, max_depth: int | None
+        self, call: ToolCall, seq: int, position: int, agent: str, *, forks: bool, max_depth: int | None
     ) -> AgentCall | None:
         """Return the conversation that answers a call; create it the first time. None if agents are nested too deep.
 

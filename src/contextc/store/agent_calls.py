@@ -160,6 +160,20 @@ def load_called_turn(tx: Transaction, call: AgentCall) -> TurnRecord | None:
     return load_last_turn(tx, call.conversation, call.agent)
 
 
+def load_uncounted_turns(tx: Transaction, parent: int, turn: int) -> dict[int, TurnRecord]:
+    """Return the turns of the agents that a turn has called and that have not answered, by their conversation.
+
+    Each has what the agents below it have used, too.
+    """
+    found: dict[int, TurnRecord] = {}
+    for call in load_open_calls(tx, parent, turn):
+        if (called := load_called_turn(tx, call)) is not None:
+            for below in load_uncounted_turns(tx, call.conversation, called.number).values():
+                called = add_called_turn(called, below)
+            found[call.conversation] = called
+    return found
+
+
 def add_called_turn(turn: TurnRecord, called: TurnRecord) -> TurnRecord:
     """Return the record of a turn with what an agent that it called has used."""
     usage, cost = turn.usage, turn.cost
