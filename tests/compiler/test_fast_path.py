@@ -179,3 +179,71 @@ def test_a_commit_is_refused_where_the_line_has_moved(stores: tuple[cc.Store, cc
     with pytest.raises(cc.errors.StaleCompile):
         compiler.commit(compiled, cc.assistant("Done."))
     assert [message.seq for message in mine.load("demo")] == [1, 2, 3]
+
+
+# ── a request that was not sent ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def waiting(store: cc.Store, *, is_first: bool) -> cc.MessageCompiler:
+    """A conversation of which a request was compiled, and not sent: the first one, or one after an answer."""
+    compiler = compiler_of(store)
+    store.append("demo", cc.user("Look around.", author="ann"))
+    if is_first:
+        store.append("demo", calls("a"))
+    else:
+        step(compiler, calls("a"))
+    store.append("demo", cc.tool_result("a", "read", "one"))
+    store.append("demo", calls("b", "c"))
+    results(store)
+    store.append("demo", cc.user("And there?", author="ann"))
+    compiler.compile("demo", tools=TOOLS)
+    return compiler
+
+
+def is_extended(compiler: cc.MessageCompiler) -> bool:
+    """Whether the next request is made from the one before it."""
+    seen = compiler.loader.load(compiler.channel("demo"), "|None", None, None, has_instructions=False)
+    return seen.unsent is not None
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_request_that_was_not_sent_is_extended_as_a_cold_start_would(
+    stores: tuple[cc.Store, cc.Store], is_first: bool
+) -> None:
+    """Guarantee 9.2: memory makes a request cheaper, and nothing else, however often a request is compiled."""
+    mine, theirs = stores
+    compiler = waiting(mine, is_first=is_first)
+    for text in ("Hurry.", "", "Please."):
+        if text:
+            theirs.append("demo", cc.user(text, author="ann"))
+        assert is_extended(compiler)
+        short = request_facts(compiler.compile("demo", tools=TOOLS))
+        assert request_facts(compiler_of(theirs).compile("demo", tools=TOOLS)) == short
+    get_channel_cache(mine).clear()
+    assert not is_extended(compiler)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+@pytest.mark.parametrize("what", CHANGED)
+def test_a_request_is_not_extended_where_more_happened_than_an_append(
+    stores: tuple[cc.Store, cc.Store], what: str, is_first: bool
+) -> None:
+    """Guarantee 9.3: edits, clears, redactions, pins and other requests are seen, whichever process made them."""
+    mine, theirs = stores
+    compiler = waiting(mine, is_first=is_first)
+    CHANGED[what](theirs)
+    theirs.append("demo", cc.user("And now?", author="ann"))
+    assert not is_extended(compiler)
+    here = request_facts(compiler.compile("demo", tools=TOOLS))
+    assert request_facts(compiler_of(theirs).compile("demo", tools=TOOLS)) == here
+
+
+def test_a_fork_is_not_extended_before_it_has_a_request_of_its_own(stores: tuple[cc.Store, cc.Store]) -> None:
+    """Guarantee 9.2: until then it begins with what was sent in the conversation that it was forked from."""
+    mine, _ = stores
+    mine.append("parent", cc.user("Look around.", author="ann"))
+    mine.fork("parent", "demo")
+    mine.append("demo", cc.user("Look there.", author="ann"))
+    compiler = compiler_of(mine)
+    compiler.compile("demo", tools=TOOLS)
+    assert not is_extended(compiler)

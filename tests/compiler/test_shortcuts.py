@@ -1,12 +1,14 @@
-"""A step that only adds results skips the passes. Both ways give the same bytes, the same account and the same state.
+"""Steps that skip the passes: they add results only, or messages of people to a request that was not sent.
 
-Each case is the life of one agent: replies with calls, results in any order, and now and then something that the
-shortcut does not take. `shortcuts=False` runs all passes.
+Both ways give the same bytes, the same account and the same state. Each case is the life of one agent: replies with
+calls, results in any order, and now and then something that the shortcut does not take. `shortcuts=False` runs all
+passes.
 """
 
 import random
 
 import pytest
+from msgspec.structs import asdict
 
 import contextc as cc
 from contextc.compiler import Compiled, step
@@ -31,6 +33,7 @@ MODELS = (
 TOOLS = [
     cc.Tool(name=name, description="Does it.", parameters={"type": "object"}) for name in ("read", "files.write", "ask")
 ]
+PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 WORDS = ("all", "work", "no play", "{}", "\n", "naïve", "東京", "path/to/file.py", "🙂", "  ")
 
 
@@ -144,3 +147,102 @@ def test_recorded_conversations_are_compiled_alike(model: str, taken: list[Draft
         asked: AgentArguments = {"instructions": [talk.system_prompt], "tools": talk.tools}
         assert request_facts(by_all_passes(compiler, "long", asked)) == request_facts(compiled)
     assert len(taken) > len(messages) // 8
+
+
+# ── requests that are not sent ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def extended(monkeypatch: pytest.MonkeyPatch) -> list[Compiled]:
+    """The requests that extend one that was not sent."""
+    extend, found = step._extend_unsent, list[Compiled]()  # pyright: ignore[reportPrivateUsage]
+
+    def watched(ask: step.CompileInput, before: step.UnsentRequest) -> Compiled | None:
+        if (compiled := extend(ask, before)) is not None:
+            found.append(compiled)
+        return compiled
+
+    monkeypatch.setattr(step, "_extend_unsent", watched)
+    return found
+
+
+def from_the_store(compiler: cc.MessageCompiler, asked: AgentArguments, limit: int | None = None) -> Compiled:
+    """Compile as a process does that has just begun. A dry run leaves nothing in memory."""
+    fresh = cc.MessageCompiler(compiler.store, compiler.provider, **asdict(compiler.options))
+    fresh.shortcuts = False
+    return fresh.compile("demo", retry=True, dry_run=True, max_input_tokens=limit, **asked)
+
+
+def begin_history(chance: random.Random, store: cc.Store) -> None:
+    """Append a history that nothing was sent of: of people, of an agent, or of several."""
+    for number in range(chance.choice((1, 2, 6, 12, 12, 700))):
+        kind = chance.random()
+        if kind < 0.5:
+            store.append("demo", cc.user(words(chance), author=chance.choice((None, "ann"))))
+        elif kind < 0.9:
+            said = store.append("demo", reply(chance, number))
+            answer(chance, store, said)
+        else:
+            store.append("demo", cc.user([cc.Text(words(chance)), cc.Media(mime_type="image/png", data=PNG)]))
+
+
+def say(chance: random.Random, store: cc.Store) -> None:
+    """Append what comes between two requests: mostly messages of people, rarely something else."""
+    for _ in range(chance.choice((0, 1, 1, 1, 2, 3))):
+        author = chance.choice((None, "ann", "ann", "bob"))
+        audience = "tester" if chance.random() < 0.1 else None
+        store.append("demo", cc.user(words(chance), author=author, audience=audience))
+    kind, tip = chance.random(), store.conversation("demo").length
+    if kind < 0.03:
+        store.append("demo", cc.system(words(chance)))
+    elif kind < 0.06:
+        store.append("demo", cc.assistant(words(chance) + " "))
+    elif kind < 0.09:
+        store.edit("demo", tip, cc.user(words(chance)))
+    elif kind < 0.12:
+        store.rewind("demo", max(1, tip - 2))
+    elif kind < 0.15:
+        store.redact("demo", chance.randint(1, tip))
+    elif kind < 0.18:
+        store.reset("demo")
+        store.append("demo", cc.user(words(chance)))
+    elif kind < 0.21:
+        store.pin("demo", tip)
+    elif kind < 0.24:
+        store.append("demo", cc.user([cc.Media(mime_type="image/png", data=PNG)]))
+
+
+def live_unanswered(seed: int) -> None:
+    chance = random.Random(seed)
+    store = cc.open_store("memory:")
+    provider = cc.provider(chance.choice(MODELS), window=chance.choice((6_000, 200_000, 200_000)), output=500)
+    compiler = cc.MessageCompiler(store, provider, policy=chance.choice(("", "", "sliding_window")))
+    asked: AgentArguments = {"tools": chance.choice(((), TOOLS)), "instructions": chance.choice((None, "Be brief."))}
+    begin_history(chance, store)
+    for number in range(2 * STEPS):
+        if chance.random() < 0.05:
+            asked["instructions"] = chance.choice((None, words(chance)))
+        if chance.random() < 0.05:
+            asked["tools"] = TOOLS[: chance.randint(1, 3)]
+        limit = chance.choice((None, None, None, None, 4_000))
+        try:
+            whole = from_the_store(compiler, asked, limit)
+        except cc.errors.ContextOverflow:
+            return
+        compiled = compiler.compile("demo", retry=True, max_input_tokens=limit, **asked)
+        assert request_facts(compiled) == request_facts(whole)
+        assert compiled.new_token_counts == whole.new_token_counts
+        if chance.random() < 0.1:
+            usage = cc.Usage(input=int(compiled.budget.input * chance.uniform(0.9, 1.3)), output=20)
+            with compiler.attempt(compiled) as attempt:
+                (said,) = attempt.commit(reply(chance, number), usage=usage if chance.random() < 0.7 else None)
+            answer(chance, store, said)
+        say(chance, store)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_a_request_that_was_not_sent_is_extended_as_all_passes_would(part: int, extended: list[Compiled]) -> None:
+    """Guarantee 9.2: memory makes a request cheaper, and nothing else."""
+    for seed in range(part, LIVES, 4):
+        live_unanswered(seed)
+    assert len(extended) > LIVES // 2

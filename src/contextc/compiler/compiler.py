@@ -277,6 +277,8 @@ class MessageCompiler:
             snapshot=seen.snapshot,
             summary=seen.summary,
             counts=seen.counts,
+            new_counts=seen.new_counts,
+            unsent=seen.unsent,
             factor=self.loader.factor(terms.kind),
             fetch=self.loader.fetch_messages,
             load_earlier=self.loader.load_earlier,
@@ -294,7 +296,8 @@ class MessageCompiler:
             other_channel_state=self.loader.load_other_channel_state(channel, seen.snapshot) if dry_run else None,
         )
         compiled = compile_request(ask, lambda: make_terms(renew=True))
-        compiled.new_token_counts = seen.new_counts
+        if not (dry_run or upcoming):
+            self.loader.keep_unsent(channel, compiled.unsent)
         return compiled
 
     def _find_cache_key(self, channel: Channel, snapshot: ChannelSnapshot) -> str:
@@ -468,6 +471,7 @@ class MessageCompiler:
             self._heads_stored.clear()
         self._heads_stored[shown.number] = compiled.head.hash, shown.version
         self._cache.put(compiled.channel, shown)
+        self.loader.keep_unsent(compiled.channel, None)
         cache_tip(self.store, compiled.channel.conversation, end)
         if not log.isEnabledFor(logging.INFO):
             return stored

@@ -761,6 +761,24 @@ def assemble_rows(
     return _epoch(draft, formatter, settings, fetch)
 
 
+def add_to_last_row(
+    draft: Draft, formatter: Formatter, settings: JSONObject, last: NewRow, entries: Sequence[DraftEntry]
+) -> tuple[NewRow, list[ConversionNote]] | None:
+    """Return the last row of a request with messages of people after it, which its segment continues with, and notes
+    on them. None if the whole row has to be encoded again.
+    """
+    if not entries:
+        return last, []
+    rows = _RowEncoder(formatter, settings, set(), last.row.end, lambda: last.messages, draft=draft)
+    row, chunk, messages = rows.add(entries, {})
+    if not messages or row.drop > len(last.messages):
+        return None
+    whole = [*last.messages[: len(last.messages) - row.drop], *messages]
+    chunk = join_messages(whole) if row.drop else b"%b,%b" % (last.chunk, chunk)
+    row = replace(last.row, items=last.row.items + row.items, tokens=last.row.tokens + row.tokens, end=row.end)
+    return NewRow(row, chunk, whole), rows.notes
+
+
 def _tail(
     draft: Draft, formatter: Formatter, used: set[str], settings: JSONObject, fetch: FetchMessages
 ) -> AssembledRows:

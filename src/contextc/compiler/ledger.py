@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, pairwise, takewhile
 from types import MappingProxyType
-from typing import Any, NamedTuple, overload
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, overload
 from weakref import WeakKeyDictionary
 
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -420,38 +420,57 @@ def remove_last_messages(sealed: list[StoredRow], drop: int) -> None:
             return
 
 
-class ChannelCache:
-    """The most recently used channels of one store."""
+class Cacheable(Protocol):
+    @property
+    def memory_bytes(self) -> int: ...
+
+
+Cached = TypeVar("Cached", bound=Cacheable)
+
+
+class RecentChannels(Generic[Cached]):
+    """One value for each of the most recently used channels, up to a number of bytes."""
 
     def __init__(self, limit: int = MAX_BYTES) -> None:
         self.limit = limit
-        self._kept: OrderedDict[Channel, CachedChannelRows] = OrderedDict()
+        self._kept: OrderedDict[Channel, Cached] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
 
-    def get(self, channel: Channel, number: int, version: int) -> CachedChannelRows | None:
-        found = self._kept.get(channel)
-        return found if found is not None and found.number == number and found.version == version else None
-
-    def get_last(self, channel: Channel) -> CachedChannelRows | None:
+    def get_last(self, channel: Channel) -> Cached | None:
         """Return the channel as this handle last used it. Other writers may have changed it since."""
         return self._kept.get(channel)
 
-    def put(self, channel: Channel, shown: CachedChannelRows) -> None:
+    def put(self, channel: Channel, shown: Cached) -> None:
         with self._lock:
-            if (before := self._kept.pop(channel, None)) is not None:
-                self._size -= before.memory_bytes
+            self._remove(channel)
             self._kept[channel] = shown
             self._size += shown.memory_bytes
             while self._size > self.limit and len(self._kept) > 1:
                 _, oldest = self._kept.popitem(last=False)
                 self._size -= oldest.memory_bytes
 
+    def remove(self, channel: Channel) -> None:
+        with self._lock:
+            self._remove(channel)
+
     def clear(self) -> None:
-        """Remove all entries. The next compile reads the ledger."""
+        """Remove all entries. The next compile reads the store."""
         with self._lock:
             self._kept.clear()
             self._size = 0
+
+    def _remove(self, channel: Channel) -> None:
+        if (before := self._kept.pop(channel, None)) is not None:
+            self._size -= before.memory_bytes
+
+
+class ChannelCache(RecentChannels[CachedChannelRows]):
+    """The rows of the most recently used channels of one store."""
+
+    def get(self, channel: Channel, number: int, version: int) -> CachedChannelRows | None:
+        found = self._kept.get(channel)
+        return found if found is not None and found.number == number and found.version == version else None
 
 
 _STORES: WeakKeyDictionary[Store, ChannelCache] = WeakKeyDictionary()
@@ -916,6 +935,13 @@ FOLLOWING = (
     f" AND m.place >= ? AND m.place <= ? ORDER BY m.place LIMIT {BLOCK_SIZE}"
 )
 """Messages from a place on, on condition that channel and conversation are unchanged."""
+FOLLOWING_UNSENT = (
+    "SELECT m.place, m.id, m.body FROM main.conversation c, main.message m"
+    " WHERE NOT EXISTS (SELECT 1 FROM main.channel h WHERE h.conversation = ? AND h.agent = ? AND h.provider = ?"
+    " AND h.model = ? AND h.directory = ?) AND c.number = ? AND c.branch = ? AND c.revision = ?"
+    f" AND m.place >= ? AND m.place <= ? ORDER BY m.place LIMIT {BLOCK_SIZE}"
+)
+"""The same for a channel that nothing was sent on, on condition that this is still so."""
 
 
 class ChannelSnapshot(Struct, frozen=True, kw_only=True):
@@ -1045,27 +1071,13 @@ def load_next(
     shown = cache.get_last(channel)
     if shown is None or (since := shown.since) is None or shown.standing.waiting:
         return None
-    number, _, branch, revision, seq, tip, _ = astuple(since.tip)
-    first, last = make_place(branch, seq), make_place(branch, SEQ_MASK)
-    asked = shown.number, shown.version, number, branch, revision, first, last
-    rows = engine_of(store).try_read_statement(FOLLOWING, asked)
-    if not rows or len(rows) == BLOCK_SIZE or rows[-1][0] - first != len(rows) - 1:
-        return None
-    last_id = rows[-1][1]
-    if rows.pop(0)[1] != tip or not (rows or may_be_empty):  # the last known message was lost, or nothing is new
-        return None
-    try:
-        new = [(where, decode_message(body)) for where, _, body in rows]
-    except DECODE_ERRORS:  # the full load raises an error that names the message
-        return None
-    last_active = new[-1][1].time // 1000 if new else since.tip.last_active
-    return ChannelSnapshot(
-        tip=BranchTip(number, since.tip.tree, branch, revision, seq + len(rows), to_id(last_id), last_active),
+    known = ChannelSnapshot(
+        tip=since.tip,
         channel=shown.number,
         version=shown.version,
         cached=shown,
         state=shown.standing,
-        log=(*since.produced, *new),
+        log=since.produced,
         leading=shown.lead,
         unread_until=0,
         revealed={},
@@ -1073,6 +1085,34 @@ def load_next(
         reason="",
         pins=since.pins,
         attempt=None,
+    )
+    found = load_appended(store, channel, known)
+    return found if found is not None and (may_be_empty or found.tip.seq > since.tip.seq) else None
+
+
+def load_appended(store: Store, channel: Channel, known: ChannelSnapshot) -> ChannelSnapshot | None:
+    """Load a channel with one statement, if only appends followed this snapshot of it. Else return None."""
+    number, tree, branch, revision, seq, tip, last_active = astuple(known.tip)
+    first = make_place(branch, seq)
+    condition = (known.channel, known.version) if known.channel else channel
+    rows = engine_of(store).try_read_statement(
+        FOLLOWING if known.channel else FOLLOWING_UNSENT,
+        (*condition, number, branch, revision, first, make_place(branch, SEQ_MASK)),
+    )
+    if not rows or len(rows) == BLOCK_SIZE or rows[-1][0] - first != len(rows) - 1:
+        return None
+    last_id = rows[-1][1]
+    if rows.pop(0)[1] != tip:  # the last known message was lost
+        return None
+    try:
+        new = [(where, decode_message(body)) for where, _, body in rows]
+    except DECODE_ERRORS:  # the full load raises an error that names the message
+        return None
+    last_active = new[-1][1].time // 1000 if new else last_active
+    return replace(
+        known,
+        tip=BranchTip(number, tree, branch, revision, seq + len(rows), to_id(last_id), last_active),
+        log=(*known.log, *new),
     )
 
 

@@ -29,6 +29,7 @@ from contextc.compiler.draft import (
     FetchedMessages,
     FetchMessages,
     NewRow,
+    add_to_last_row,
     assemble_rows,
     distribute,
     hash_chunks,
@@ -50,10 +51,14 @@ from contextc.compiler.head_changes import (
 )
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import (
+    BLOCK_SIZE,
+    ROW_BYTES,
     ChannelCache,
     ChannelSnapshot,
+    RecentChannels,
     Summary,
     join_messages,
+    load_appended,
     load_latest,
     load_latest_summary,
     load_messages_by_place,
@@ -220,6 +225,8 @@ class Compiled:
         is_new: bool,
         tools: tuple[Tool | NativeTool, ...],
         request_kind: str = "",
+        new_token_counts: dict[bytes, int],
+        unsent: "UnsentRequest | None",
     ) -> None:
         self.channel, self.provider, self.formatter = channel, provider, formatter
         self.mode: RequestMode = "resume" if draft.resume else "full"
@@ -227,7 +234,7 @@ class Compiled:
         self.is_new, self.dry_run = is_new, dry_run
         self.draft, self.snapshot, self.state, self.rows, self.head = draft, snapshot, state, rows, head
         self.tools, self.request_kind = tools, request_kind
-        self.new_token_counts: dict[bytes, int] = {}
+        self.new_token_counts, self.unsent = new_token_counts, unsent
         self.token = os.urandom(8).hex()
         """Random token that identifies the attempt to send it."""
         self._build_account, self._build_session_head = build_account, build_session_head
@@ -374,6 +381,11 @@ class Compiled:
         if self._body is None:
             self._body = self.head.bytes(self._chunks(), self.session_id, self.compared)
         return self._body
+
+    @property
+    def messages_json(self) -> bytes:
+        """The messages of the compiled request as JSON, with commas between them."""
+        return b",".join([chunk for chunk in self._chunks() if chunk])
 
     @property
     def messages(self) -> tuple[Message, ...]:
@@ -562,6 +574,7 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     snapshot: ChannelSnapshot
     summary: Summary | None = None
     counts: Mapping[int, int] = {}
+    new_counts: dict[bytes, int]
     factor: float = 1.0
     fetch: FetchMessages
     load_earlier: Callable[[ChannelSnapshot, int, int], Mapping[int, Message]]
@@ -577,7 +590,9 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     compacts: bool = False
     """True if the provider is asked to compact the conversation."""
     shortcuts: bool = True
-    """False if all passes are run, also where `_extend` gives the same draft."""
+    """False if all passes are run, also where a shorter way gives the same request."""
+    unsent: "UnsentRequest | None" = None
+    """The request that was compiled before this one, and not sent, if only appends followed."""
     native: NativeSettings = NativeSettings({})
     """The settings for what the provider does itself with a long context."""
     dry_run: bool = False
@@ -1230,6 +1245,8 @@ def _compile(ask: CompileInput) -> Compiled:
     """Decide whether a new epoch begins, run the passes, and assemble the rows."""
     if ask.shortcuts and (extended := _extend(ask)) is not None:
         return _compiled(ask, extended, None)
+    if ask.shortcuts and ask.unsent is not None and (compiled := _extend_unsent(ask, ask.unsent)) is not None:
+        return compiled
     sight = ask.snapshot
     standing = sight.state
     why, resume, revert = _session(ask)
@@ -1294,26 +1311,223 @@ def _extend(ask: CompileInput) -> Draft | None:
         or not _has_fragments(terms.prompt.dynamic, standing.fragments, options.placement)
     ):
         return None
-    budget = _epochs_budget(terms.budget, standing.reserve)
     counter, counts = ask.counter, ask.counts
 
     def count(where: int, message: Message) -> int:
         return counts.get(where) or counter.count_message(message)
 
-    tail = view_results(standing, sight.log, ask.channel.author, ask.run, count, budget.oversized(options))
+    oversized = _epochs_budget(terms.budget, standing.reserve).oversized(options)
+    tail = view_results(standing, sight.log, ask.channel.author, ask.run, count, oversized)
     if tail is None:
         return None
     reply, said = tail[0]
     if reply.media or reply.texts or reply.compacts or terms.formatter.read_continuation(said) is not None:
         return None
-    added = sum([entry.item.tokens for entry in tail])
-    budget = replace(budget, overhead=standing.overhead)
-    budget = measure(budget, standing.input, standing.tokens, added, reply.tokens, ask.factor, provider)
-    if budget.used + ask.headroom > budget.available * options.high:
+    budget = _measure_untrimmed(ask, sum([entry.item.tokens for entry in tail]), reply.tokens)
+    if budget is None:
         return None
     ttl = terms.cache.ttl
     marks = _place_marks(provider, budget, ttl, terms.breakpoints_left, standing.tokens)
     return _draft(ask, tail=tuple(tail), new=len(tail) - 1, budget=budget, marks=marks)
+
+
+def _measure_untrimmed(ask: CompileInput, tail: int, replayed: int, *, is_epoch: bool = False) -> Budget | None:
+    """Return the budget of a request without trimming; None if it has to be trimmed.
+
+    `tail` are the tokens of what is new, in an epoch those of all messages, and `replayed` those of the last reply.
+    """
+    standing, options = ask.snapshot.state, ask.options
+    budget = ask.terms.budget if is_epoch or options.slides else _epochs_budget(ask.terms.budget, standing.reserve)
+    budget = replace(budget, overhead=standing.overhead)
+    last, before = (0, 0) if is_epoch else (standing.input, standing.tokens)
+    budget = measure(budget, last, before, tail, replayed, ask.factor, ask.provider)
+    return None if budget.used + ask.headroom > budget.available * options.high else budget
+
+
+class UnsentRequest(Struct, frozen=True, kw_only=True):
+    """A request that was compiled. If it is not sent, and only messages of people follow, the next one extends it.
+
+    It has no reference to the loaders of its compilation: each would keep the request before it in memory.
+    """
+
+    terms: RequestTerms
+    snapshot: ChannelSnapshot
+    summary: Summary | None
+    new_counts: Mapping[bytes, int]
+    runs: str
+    factor: float
+    draft: Draft
+    rows: AssembledRows
+    state: ChannelState
+    chain: str
+    """Hash of the rows before the last one; empty if it is not known yet."""
+    is_whole: bool
+    """True if each message of the log is in the request, none of them in a shorter form."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Estimated bytes of memory: the messages, the rows as plain data, and as bytes."""
+        return 4 * self.state.size + ROW_BYTES * len(self.snapshot.log)
+
+    @property
+    def has_instructions(self) -> bool:
+        """True if the caller gave instructions. System messages at the start of the conversation are none then."""
+        return bool(self.terms.prompt.static) and not self.snapshot.leading
+
+    def reads_all(self, snapshot: ChannelSnapshot, counts: Mapping[int, int], window: int) -> bool:
+        """Return True if so many new messages leave no doubt that the window has room for the whole log.
+
+        A long log is read backwards, and the count of what was read then is not exactly that of the request.
+        """
+        if snapshot.tip.seq - snapshot.state.seen <= BLOCK_SIZE:
+            return True
+        tokens = self.state.above + self.state.tokens + sum(counts.values())
+        return self.is_whole and tokens * 10 <= window * 9
+
+
+def _as_unsent(ask: CompileInput, draft: Draft, rows: AssembledRows, state: ChannelState) -> UnsentRequest | None:
+    """Return a request as one that the next can extend; None if the next one has to run all passes."""
+    terms, sight, options = ask.terms, ask.snapshot, ask.options
+    tail, new = draft.tail, rows.new_rows
+    if (
+        not (tail and new and _ends_with_person(tail[-1].item, new[-1]))
+        or (rows.order is not None and rows.order[-1] != len(new) - 1)
+        or (
+            ask.provider.session_resumption
+            or ask.dry_run
+            or ask.for_summary
+            or ask.compacts
+            or ask.forced
+            or ask.renews_tools
+            or ask.turn_fragments
+        )
+        or (terms.is_frozen or terms.broken or terms.changes or terms.tools.is_former)
+        or (options.placement != "head" and (terms.prompt.dynamic or draft.standing.fragments))
+        or (sight.attempt is not None or sight.unread_until or sight.missing or sight.revealed)
+        or (draft.compaction or draft.compacted or draft.standing.waiting or state.container is not None)
+    ):
+        return None
+    if draft.kept is not None:  # as many as before the epoch began, so nothing was left out of it
+        remaining = sight.remaining
+        before = sum([len(each.row.items) for each in draft.rows]) if remaining is None else len(remaining)
+        if not draft.epoch or len(draft.kept) != before + len(tail):
+            return None
+    if _measure_extended(ask, draft, state.tokens) is None:
+        return None
+    return UnsentRequest(
+        terms=terms,
+        snapshot=sight,
+        summary=ask.summary,
+        new_counts=ask.new_counts,
+        runs=ask.runs,
+        factor=ask.factor,
+        draft=replace(draft, load_messages=_load_nothing, load_earlier=_load_nothing),
+        rows=rows,
+        state=state,
+        chain="",
+        is_whole=not draft.left and not any([_is_shorter(entry.item) for entry in tail]),
+    )
+
+
+def _load_nothing(*_: object) -> Mapping[int, Message]:
+    return {}
+
+
+def _ends_with_person(item: Item, row: NewRow) -> bool:
+    """Return True if a row ends with a message of a person, that the next one may follow in the same row."""
+    return item.role == row.row.end == "user" and item.kind == "message" and row.row.items[-1] is item
+
+
+def _is_shorter(item: Item) -> bool:
+    return bool(is_reduced(item) or item.bare or item.blind or item.texts or item.only or item.inline)
+
+
+def _measure_extended(ask: CompileInput, draft: Draft, tokens: int) -> Budget | None:
+    """Return the budget of a request with so many tokens of messages; None if it has to be trimmed."""
+    if draft.epoch:
+        return _measure_untrimmed(ask, tokens, 0, is_epoch=True)
+    own = {item.place for item in draft.standing.produced}
+    replayed = sum([item.tokens for item, _ in draft.tail if item.place in own]) if own else 0
+    return _measure_untrimmed(ask, tokens - ask.snapshot.state.tokens, replayed)
+
+
+def _extend_unsent(ask: CompileInput, before: UnsentRequest) -> Compiled | None:
+    """Return a request that differs from one before it, which was not sent, only by messages of people at its end.
+    None if it may differ otherwise.
+
+    A condition here that is too strict costs time only. The passes give the same request.
+    """
+    terms, sight, draft, rows = ask.terms, ask.snapshot, before.draft, before.rows
+    log = sight.log[len(draft.log) :]
+    if (
+        before.terms is not terms
+        or before.summary is not ask.summary
+        or (before.runs, before.factor, before.state.cache_key) != (ask.runs, ask.factor, ask.cache_key)
+        or (ask.turn_fragments or ask.forced or ask.renews_tools or ask.compacts or ask.for_summary)
+        or not all([message.role == "user" and message.run is None for _, message in log])
+        or not all([type(part) is Text for _, message in log for part in message.parts])
+    ):
+        return None
+    seen = select_agent_view(replace(draft, log=log, tail=(), new=0, left=(), token_counts=ask.counts))
+    items = tuple([entry.item for entry in seen.tail])
+    if seen.standing.waiting or not all([item.role == "user" for item in items]):
+        return None
+    if draft.remarks and seen.left:  # results without a call are the last ones that are left out
+        return None
+    added = sum([item.tokens for item in items])
+    budget = _measure_extended(ask, draft, before.state.tokens + added)
+    if budget is None:
+        return None
+    sent = sight.state.tokens if draft.kept is None and draft.rows else None
+    draft = replace(
+        draft,
+        log=sight.log,
+        standing=seen.standing,
+        tail=(*draft.tail, *seen.tail),
+        new=draft.new + seen.new,
+        left=(*draft.left, *seen.left),
+        remarks=seen.remarks,
+        kept=None if draft.kept is None else (*draft.kept, *items),
+        budget=budget,
+        marks=_place_marks(ask.provider, budget, draft.ttl, draft.breakpoints_left, sent),
+        headroom=ask.headroom,
+        turn=ask.turn,
+    )
+    head = build_head(ask, budget, resume=False, marked="head" in draft.marks)
+    *earlier, former = rows.new_rows
+    if (added_to := add_to_last_row(draft, terms.formatter, head.settings, former, seen.tail)) is None:
+        return None
+    (row, notes), order = added_to, rows.order
+    chain = before.chain
+    if not chain and order is None:
+        chain = hash_chunks(sight.state.chain, [each.chunk for each in earlier])
+    elif not chain and order is not None:
+        chain = hash_chunks("", [earlier[each].chunk if isinstance(each, int) else each.chunk for each in order[:-1]])
+    rows = AssembledRows((*earlier, row), order, (*rows.notes, *notes))
+    standing = seen.standing
+    state = replace(
+        before.state,
+        humans=standing.humans,
+        going=standing.going,
+        pending=standing.pending,
+        answered=standing.answered,
+        turn=standing.turn,
+        chain=hash_chunks(chain, [row.chunk]),
+        size=before.state.size + len(row.chunk) - len(former.chunk),
+        tokens=before.state.tokens + added,
+        seen=sight.tip.seq,
+    )
+    unsent = replace(
+        before,
+        snapshot=sight,
+        new_counts=ask.new_counts,
+        draft=draft,
+        rows=rows,
+        state=state,
+        chain=chain,
+        is_whole=before.is_whole and not draft.left and not any([_is_shorter(item) for item in items]),
+    )
+    return _as_compiled(ask, draft, rows, state, head, unsent)
 
 
 def _has_fragments(
@@ -1471,9 +1685,8 @@ PASSES: tuple[Callable[[Draft], Draft], ...] = (
 
 
 def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
+    """Assemble the rows of a finished draft."""
     sight, resume = ask.snapshot, draft.resume
-    session = sight.state.session
-    session_id = session.id if resume and session is not None else None
     container, continues = _find_container(draft), draft.repeated
     if container is not None and 0 < container.expires <= ask.now:
         draft = replace(draft, remarks=(*draft.remarks, CONTAINER_EXPIRED.format(container.id)))
@@ -1485,6 +1698,21 @@ def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
     standing = _next_state(ask, draft, assembled)
     if standing.container != container:
         standing = replace(standing, container=container)
+    return _as_compiled(ask, draft, assembled, standing, head, _as_unsent(ask, draft, assembled, standing), revert)
+
+
+def _as_compiled(
+    ask: CompileInput,
+    draft: Draft,
+    assembled: AssembledRows,
+    standing: ChannelState,
+    head: HeadParts,
+    unsent: UnsentRequest | None,
+    revert: str | None = None,
+) -> Compiled:
+    sight, resume = ask.snapshot, draft.resume
+    session = sight.state.session
+    session_id = session.id if resume and session is not None else None
     is_new = bool(draft.new) or ask.retry or sight.state.again or _is_unanswered(draft)
     if resume and not any(row.chunk for row in assembled.new_rows):
         is_new = _ends_with_result(sight.state)  # an empty delta tells a program to go on, and is never sent otherwise
@@ -1505,6 +1733,8 @@ def _compiled(ask: CompileInput, draft: Draft, revert: str | None) -> Compiled:
         is_new=is_new,
         tools=ask.terms.tools.offered,
         request_kind=ask.terms.kind,
+        new_token_counts=ask.new_counts,
+        unsent=unsent,
     )
 
 
@@ -1601,6 +1831,9 @@ def _shrunk_reserve(ask: CompileInput, draft: Draft, standing: ChannelState) -> 
     return draft.budget.reserve if draft.budget.reserve < ask.terms.budget.reserve else 0
 
 
+MAX_UNSENT_BYTES = 16_000_000
+
+
 class LoadedContext(NamedTuple):
     """The loaded channel, its summary, and the tokens of new messages."""
 
@@ -1608,6 +1841,8 @@ class LoadedContext(NamedTuple):
     summary: Summary | None
     counts: Mapping[int, int]
     new_counts: dict[bytes, int]
+    unsent: UnsentRequest | None = None
+    """The request that was compiled before and not sent, if only appends followed."""
 
     def with_pending(self, entries: Sequence[message_log.PendingMessage]) -> "LoadedContext":
         """Return the same as it will be when these messages are the next ones of the conversation."""
@@ -1641,6 +1876,7 @@ class ContextLoader:
         """True if messages that the latest summary covers are not read."""
         self.assumed_summary: Summary | None = None
         """A summary that is not stored, and is used as if it were the latest one."""
+        self._unsent = RecentChannels[UnsentRequest](MAX_UNSENT_BYTES)
 
     def factor(self, kind: str) -> float:
         """Return the calibration factor for this kind of request, 1 if none has been measured."""
@@ -1672,6 +1908,8 @@ class ContextLoader:
         """Load the next step of a channel by the fast path; None if the full load is needed."""
         if self.calibrations is None:
             return None
+        if (seen := self._load_unsent(channel, has_instructions)) is not None:
+            return seen
         if (sight := load_next(self.store, self._cache, channel, may_be_empty=may_be_empty)) is None:
             return None
         if sight.leading and has_instructions:
@@ -1681,6 +1919,35 @@ class ContextLoader:
             counts, fresh = self.store.read(lambda tx: self._counts(tx, sight))
         since = sight.cached.since
         return LoadedContext(sight, since.summary if since else None, counts, fresh)
+
+    def keep_unsent(self, channel: Channel, unsent: UnsentRequest | None) -> None:
+        """Keep a request for the next load of its channel, or remove the one before it."""
+        if unsent is None:
+            return self._unsent.remove(channel)
+        at, cached = unsent.snapshot.tip, unsent.snapshot.cached
+        if not cached.number:  # nothing was sent on the channel
+            if at.branch != at.tree or channel.agent != channel.author:  # it may begin with the rows of another one
+                return self._unsent.remove(channel)
+            self._cache.put(channel, cached)
+        return self._unsent.put(channel, unsent)
+
+    def _load_unsent(self, channel: Channel, has_instructions: bool) -> LoadedContext | None:
+        """Load what followed the last request of a channel, if that was not sent; None if the full load is needed."""
+        unsent = self._unsent.get_last(channel)
+        if unsent is None or self.skip_summarized or unsent.has_instructions != has_instructions:
+            return None
+        if self._cache.get_last(channel) is not unsent.snapshot.cached:  # another request was stored meanwhile
+            return None
+        if (sight := load_appended(self.store, channel, unsent.snapshot)) is None:
+            return None
+        new = replace(sight, log=sight.log[len(unsent.snapshot.log) :])
+        if self.counter.exact:
+            counts, fresh = self.store.read(lambda tx: self._counts(tx, new))
+        else:
+            counts, fresh = {where: self.counter.count_message(message) for where, message in new.log}, {}
+        if not unsent.reads_all(sight, counts, self.provider.model.window):
+            return None
+        return LoadedContext(sight, unsent.summary, counts, {**unsent.new_counts, **fresh}, unsent)
 
     def _load_snapshot(
         self,

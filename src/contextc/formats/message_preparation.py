@@ -302,18 +302,28 @@ def merge_unordered_results(messages: list[Message]) -> list[Message]:
     Results in separate messages are sent in the order of their calls. Results of one message keep their own order.
     Messages marked `APART_KEY` are not merged.
     """
-    groups: list[list[Message]] = []
-    places: dict[str, list[int]] = {}  # call id -> indexes of calls in the last reply, the first one at the end
-    asked = 0
-    size, place, known = 0, OUT_OF_ORDER, False  # last group: number of parts, last position, all ids known
+    found: list[Message] = []
+    run: list[Message] = []  # the messages with results after the last other one
     for message in messages:
-        if message.role != "tool":
-            calls = message.tool_calls if message.role == "assistant" else ()
-            asked, places, known = len(calls), {}, False
-            for index in range(asked - 1, -1, -1):
-                places.setdefault(calls[index].id, []).append(index)
-            groups.append([message])
+        if message.role == "tool":
+            run.append(message)
             continue
+        found += _merge_run(found, run) if len(run) > 1 else run
+        found.append(message)
+        run = []
+    return found + (_merge_run(found, run) if len(run) > 1 else run)
+
+
+def _merge_run(before: Sequence[Message], run: Sequence[Message]) -> list[Message]:
+    """Return consecutive messages with results, which follow those of `before`, merged where they are out of order."""
+    calls = before[-1].tool_calls if before and before[-1].role == "assistant" else ()
+    asked = len(calls)
+    places: dict[str, list[int]] = {}  # call id -> indexes of calls in the reply, the first one at the end
+    for index in range(asked - 1, -1, -1):
+        places.setdefault(calls[index].id, []).append(index)
+    groups: list[list[Message]] = []
+    size, place, known = 0, OUT_OF_ORDER, False  # last group: number of parts, last position, all ids known
+    for message in run:
         ids = [result.call_id for result in message.tool_results]
         found = [places[each].pop() if places.get(each) else OUT_OF_ORDER for each in ids]
         all_asked = all(each in places for each in ids)

@@ -39,6 +39,7 @@ from contextc.messages import (
     Media,
     Message,
     Reasoning,
+    Text,
     ToolCall,
     ToolResult,
     assistant,
@@ -50,6 +51,7 @@ from contextc.messages import (
     user,
 )
 from contextc.models import Model, model
+from contextc.prompts import PromptFragment
 from contextc.providers import Provider
 from contextc.store import Store, open_store
 from contextc.tools.definitions import NativeTool, Tool
@@ -327,12 +329,6 @@ class PlainFormatter(Formatter):
     def encode_tool(self, tool: Tool) -> JSONObject:
         return msgspec.to_builtins(tool)
 
-    @staticmethod
-    def decode_body(body: bytes) -> "PlainRequest":
-        """Return the messages of a request in one pass, without plain data in between: all of them, each time."""
-        request = decode_plain_request(body)
-        return PlainRequest(messages=merge_unordered_results(request.messages), system=request.system)
-
     def _decode_request(self, body: JSONObject) -> Request:
         fields = ("messages", "system", "tools")
         return Request(
@@ -355,12 +351,37 @@ class PlainFormatter(Formatter):
         return given[0]
 
 
-class PlainRequest(msgspec.Struct, kw_only=True):
-    messages: list[Message] = []
-    system: Message | None = None
+decode_plain_message = msgspec.json.Decoder(Message).decode
+split_plain_messages = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
-decode_plain_request = msgspec.json.Decoder(PlainRequest).decode
+class PlainHistory:
+    """Decodes the messages of requests that `PlainFormatter` encoded. Those that begin alike are decoded once.
+
+    A formatter may change what it gets. So a message with anything but texts is decoded for each request.
+    """
+
+    def __init__(self) -> None:
+        self._wire = b""
+        self._messages: list[Message | bytes] = []
+
+    def decode(self, wire: bytes) -> tuple[Message, ...]:
+        """Return the messages of a request, from the JSON of its messages with commas between them."""
+        size = len(self._wire)
+        if not (wire.startswith(self._wire) and wire[size : size + 1] in (b"", b",")):
+            self._messages, size = [], 0
+        new = wire[size:].removeprefix(b",")
+        self._messages += [_texts_or_bytes(bytes(each)) for each in split_plain_messages(b"[%b]" % new)]
+        self._wire = wire
+        found = [each if isinstance(each, Message) else decode_plain_message(each) for each in self._messages]
+        return tuple(merge_unordered_results(found))
+
+
+def _texts_or_bytes(wire: bytes) -> Message | bytes:
+    """Return the message if all of it is immutable, else its JSON."""
+    message = decode_plain_message(wire)
+    is_text = all([type(part) is Text and part.extra is None for part in message.parts])
+    return message if is_text and message.extra is None and message.meta is None else wire
 
 
 def decode_message(wire: JSONObject) -> Message:
@@ -403,9 +424,11 @@ class MessageManager:
         "_formatter",
         "_full_formatter",
         "_held",
+        "_instructions",
         "_max_tokens",
         "_model",
         "_options",
+        "_plain",
         "_sent",
         "_store",
         "_system_prompt",
@@ -432,6 +455,7 @@ class MessageManager:
         default is memory.
         """
         self._system_prompt = _check_prompt(system_prompt)
+        self._instructions: tuple[PromptFragment, ...] = ()
         self._tools: tuple[Tool | NativeTool, ...] = ()
         self._calls = CallIndex()
         self._calls_at: str = ""
@@ -444,6 +468,7 @@ class MessageManager:
         self._compiler: MessageCompiler | None = None
         self._compiler_formatter: Formatter | None = None
         self._sent: Compiled | None = None
+        self._plain = PlainHistory()
 
     @property
     def formatter(self) -> HistoryFormatter:
@@ -577,9 +602,9 @@ class MessageManager:
         if isinstance(self._formatter, Formatter):
             messages: list[Any] = self._sent.params.get(self._full_formatter.messages_key, [])
         else:
-            request = PlainFormatter.decode_body(self._sent.body)
-            prompt = request.system.text if request.system else None
-            messages = self._formatter.format(tuple(request.messages), prompt)
+            sent, prompt = self._sent, self._sent.head.body.get("system")
+            text = decode_message(prompt).text if prompt else None
+            messages = self._formatter.format(self._plain.decode(sent.messages_json), text)
         log.info("formatted %d messages for %s", len(messages), self._name)
         return messages
 
@@ -599,8 +624,11 @@ class MessageManager:
 
     def _compiled(self) -> Compiled:
         self._store_held()
+        prompt = self._system_prompt
+        if [each.text for each in self._instructions] != ([prompt] if prompt else []):  # else it is rendered once
+            self._instructions = (PromptFragment("system_prompt", prompt, priority=0),) if prompt else ()
         return self._get_compiler().compile(
-            self._conversation, system_prompt=self._system_prompt, tools=self._tools, max_input_tokens=self._max_tokens
+            self._conversation, instructions=self._instructions, tools=self._tools, max_input_tokens=self._max_tokens
         )
 
     def _get_compiler(self) -> MessageCompiler:
