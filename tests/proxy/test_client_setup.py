@@ -104,9 +104,11 @@ def test_a_server_keeps_the_address_that_it_listens_on() -> None:
 
 
 def test_the_proxy_is_reached_without_the_proxy_of_the_environment() -> None:
-    changed, _, _ = set_up(["agent"], http_proxy="http://corporate:3128", NO_PROXY="internal.example,localhost")
-    assert changed["NO_PROXY"] == "internal.example,localhost,127.0.0.1"
-    assert changed["no_proxy"] == "127.0.0.1,localhost"
+    """Also where only HTTPS_PROXY is set: Claude Code uses it for all addresses."""
+    for name in ("http_proxy", "HTTPS_PROXY"):
+        changed, _, _ = set_up(["agent"], **{name: "http://corporate:3128", "NO_PROXY": "internal.example,localhost"})
+        assert changed["NO_PROXY"] == "internal.example,localhost,127.0.0.1"
+        assert changed["no_proxy"] == "127.0.0.1,localhost"
 
 
 @pytest.mark.parametrize(

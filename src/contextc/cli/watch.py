@@ -17,7 +17,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from threading import Event
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from msgspec.structs import replace
 
@@ -54,6 +54,8 @@ from contextc.store import Store
 if TYPE_CHECKING:
     from contextc.analysis.finding import Finding
     from contextc.observation.observed_request import ObservedRequest
+    from contextc.proxy.client_setup import ClientSetup
+    from contextc.proxy.forward_proxy import ForwardProxy
     from contextc.proxy.proxy_server import ProxyServer
     from contextc.proxy.proxy_status import ProxyStatus, TrafficSummary
 
@@ -64,6 +66,8 @@ FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 TERMINAL_SIGNALS = ("SIGINT", "SIGQUIT")
 BACKGROUND_SECONDS = 0.5
 """Seconds between looks for processes in the background."""
+MAX_NAMED = 3
+INSTALL_WATCH = "pip install 'contextc[watch]', or '.[watch]' in a clone"
 MAX_ANALYSED = 2_000
 """The number of requests of a run up to which it is analysed at once."""
 
@@ -87,6 +91,14 @@ def run(
     attach: Annotated[
         bool, Option("--attach", help="Run nothing: print a line per request that a running proxy records.")
     ] = False,
+    via: Annotated[
+        Literal["proxy", "base-url"] | None,
+        Option(
+            "--via",
+            help="How the program reaches contextc: as its HTTPS proxy, or by a base URL. The default depends on the "
+            "program.",
+        ),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Run a program and record the model requests that it sends. Without one, print what to set for each client."""
@@ -111,7 +123,7 @@ def run(
     from contextc.providers import provider
     from contextc.proxy.access_checks import AccessRules
     from contextc.proxy.acting_exchanges import ActingOptions
-    from contextc.proxy.client_setup import ProxyAddresses, find_set_upstreams, set_up_client
+    from contextc.proxy.client_setup import ProxyAddresses, find_set_upstreams, set_up_client, set_up_forwarded_client
     from contextc.proxy.proxy_server import ProxyServer, listen
     from contextc.proxy.relay import Timeouts
 
@@ -119,10 +131,16 @@ def run(
     already_set = find_set_upstreams(os.environ, upstreams)
     upstreams = {**upstreams, **{each.name: each for each in already_set.values()}}
     token = secrets.token_urlsafe(16)  # other users of this machine can reach the port
+    forward = None
+    if _is_forwarded(command, via, is_converted=convert is not None):
+        from contextc.proxy.forward_proxy import ForwardProxy
+
+        forward = ForwardProxy(upstreams, token)
     address = prepare_store(store)
     proxy = ProxyServer(
         address,
         upstreams,
+        forward=forward,
         access=AccessRules(token=token),
         redact=tuple(redact or ()),
         timeouts=Timeouts(silence=timeout),
@@ -132,10 +150,14 @@ def run(
     with ExitStack() as leaving:
         wants_web = _wants_web(no_web, quiet, open)
         with listen("127.0.0.1", 0) as listening, proxy.running(listening) as url:
-            addresses = ProxyAddresses.make(url, token)
-            setup = set_up_client(
-                command, os.environ, addresses, upstreams, already_set, is_converted=convert is not None
-            )
+            if forward is not None:
+                trust = leaving.enter_context(forward.trusted_in(os.environ))
+                setup = set_up_forwarded_client(command, os.environ, forward.client_url(url), trust, forward.hosts)
+            else:
+                addresses = ProxyAddresses.make(url, token)
+                setup = set_up_client(
+                    command, os.environ, addresses, upstreams, already_set, is_converted=convert is not None
+                )
             web = leaving.enter_context(WebUIProcess(address)) if wants_web else None
             if web is not None:
                 with ignoring_failed_output():
@@ -148,11 +170,57 @@ def run(
         if has_failed:
             err.print("[yellow]warning:[/] the web UI did not start. Start it with contextc serve.", soft_wrap=True)
         if not quiet:
-            print_summary(proxy.summary, store, setup.unrecorded)
+            print_summary(proxy.summary, store, why_nothing_was_recorded(proxy, forward, setup))
             print_actions(proxy.summary)
             print_most_expensive(proxy.summary, store)
         print_gaps(proxy, is_recorded)
     raise Exit(code)
+
+
+def _is_forwarded(command: Sequence[str], via: str | None, *, is_converted: bool) -> bool:
+    """Return True if the program reaches contextc as its proxy. Without the package for certificates, it cannot."""
+    from contextc._installed_packages import installed_version
+    from contextc.proxy.client_setup import wants_forward_proxy
+
+    if via is not None or is_converted or not wants_forward_proxy(command, os.environ):
+        return via == "proxy"
+    if installed_version("cryptography") is not None:
+        return True
+    with ignoring_failed_output():
+        err.print(
+            f"[yellow]warning:[/] {escape_markup(os.path.basename(command[0]))} gets a base URL and may behave "
+            f"differently. What prevents that is not installed: {escape_markup(INSTALL_WATCH)}",
+            soft_wrap=True,
+        )
+    return False
+
+
+def why_nothing_was_recorded(
+    proxy: "ProxyServer", forward: "ForwardProxy | None", setup: "ClientSetup"
+) -> Sequence[str]:
+    """Return the reasons why a run has no record, as far as they are known."""
+    reasons = list(setup.unrecorded)
+    if forward is not None:
+        if forward.distrusted:
+            reasons.append(f"the program did not accept the certificate of contextc for {_join(forward.distrusted)}.")
+        if forward.tunnelled:
+            reasons.append(
+                f"contextc does not know the hosts that the program called: {_join(forward.tunnelled)}. If one of them "
+                "is a provider, name it with --upstream NAME=https://HOST."
+            )
+    if proxy.relay.unrecorded:
+        reasons.append(f"what the program sent is not for a model: {_join(proxy.relay.unrecorded)}.")
+    if reasons or proxy.relay.requests:
+        return reasons
+    if forward is not None:
+        return ["the program sent nothing through the proxy in HTTPS_PROXY. --via base-url sets base URLs instead."]
+    return ["the program called none of the addresses that were set. --via proxy also records programs without one."]
+
+
+def _join(names: Mapping[str, int]) -> str:
+    shown = sorted(names, key=lambda each: -names[each])[:MAX_NAMED]
+    more = f" and {len(names) - MAX_NAMED:,} more" if len(names) > MAX_NAMED else ""
+    return ", ".join(shown) + more
 
 
 def _wants_web(no_web: bool, quiet: bool, open: bool) -> bool:

@@ -39,7 +39,6 @@ from contextc.proxy.request_lint import (
     is_complete_path,
 )
 from contextc.proxy.spool import ExchangeStart, ResponseStart
-from contextc.proxy.upstreams import find_format
 
 if TYPE_CHECKING:
     from contextc.proxy.relay import ClientConnection
@@ -77,7 +76,7 @@ class BufferedExchange(RelayedExchange):
     _is_buffered = _is_collected = False
 
     def start(self, rest: bytes) -> None:
-        if self.is_status or self.method != b"POST" or find_format(self._path) is None:
+        if self.is_status or self._recorded_format is None:
             super().start(rest)
             return
         self.relay.requests += 1
@@ -85,10 +84,6 @@ class BufferedExchange(RelayedExchange):
         if b"100-continue" in self._head.tokens(b"expect") and not rest:
             self.client.transport.write(CONTINUE)
         self.request_data(rest)
-
-    @property
-    def _path(self) -> str:
-        return self._target.partition(b"?")[0].decode("latin-1")
 
     @property
     def _url(self) -> str:
@@ -161,7 +156,7 @@ class ActingExchange(BufferedExchange):
             content = self._content(raw)
         except CannotDecode as error:
             return None, tuple([describe_failure(name, str(error)) for name, _ in self._changes])
-        changed, actions = apply_changes(content, self._changes, find_format(self._path) or "", self._url)
+        changed, actions = apply_changes(content, self._changes, self._recorded_format or "", self._url)
         return changed, tuple(actions)
 
 
@@ -208,10 +203,6 @@ class ConvertingExchange(BufferedExchange):
         else:
             super().client_paused(is_paused)
 
-    @property
-    def _format(self) -> str:
-        return find_format(self._path) or ""
-
     async def _act(self, raw: bytes) -> None:
         try:
             await self._answer(raw)
@@ -228,7 +219,9 @@ class ConvertingExchange(BufferedExchange):
         except CannotDecode as error:
             self._refuse(400, f"The request cannot be converted: {error}.")
             return
-        if (counted := await run_in_thread(count_request_tokens, body, self._format, self._url)) is not None:
+        if (
+            counted := await run_in_thread(count_request_tokens, body, self._recorded_format or "", self._url)
+        ) is not None:
             self._write_whole(200, counted)
             return
         if not is_complete_path(self._url):
@@ -236,7 +229,7 @@ class ConvertingExchange(BufferedExchange):
             return
         conversion = self._converter.conversion
         try:
-            converted = await run_in_thread(conversion.convert, body, self._format, self._url)
+            converted = await run_in_thread(conversion.convert, body, self._recorded_format or "", self._url)
         except (ContextcError, msgspec.DecodeError, *DECODE_ERRORS) as error:
             self._refuse(400, f"The request cannot be converted: {error}")
             return
@@ -347,7 +340,7 @@ class ConvertingExchange(BufferedExchange):
 
     @property
     def _client_form(self) -> Formatter:
-        return formatter(self._format or DEFAULT_CLIENT_FORMAT)
+        return formatter(self._recorded_format or DEFAULT_CLIENT_FORMAT)
 
     def _fail_as(
         self, form: Formatter, failed: ProviderFailed, reply: ReplyConversion | None, is_begun: bool, status: int = 0

@@ -8,7 +8,7 @@ import os
 import re
 import subprocess
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +23,11 @@ from contextc.proxy.upstreams import Upstream, parse_upstream
 PROBE_SECONDS = 5.0
 MAX_FILE_BYTES = 1 << 20
 NO_PROXY_VARIABLES = ("NO_PROXY", "no_proxy")
-PROXY_VARIABLES = ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy")
+PROXY_VARIABLES = ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy")
+FORWARD_VARIABLES = ("HTTPS_PROXY", "https_proxy")
+NODE_VARIABLE = "NODE_USE_ENV_PROXY"
+"""Without it, Node's own `fetch` uses no proxy."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 PROGRAM_SUFFIXES = (".exe", ".cmd", ".ps1")
 OPTIONS = ""
 """The options of a program, in place of a variable."""
@@ -76,9 +80,16 @@ class Hint(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     is_argument: bool = False
 
 
-class Unrecorded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Forwarded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     names: tuple[str, ...]
-    reason: str
+    unless_set: tuple[str, ...] = ()
+    reason: str = ""
+
+
+class TrustVariable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    name: str
+    adds: bool = False
+    only_if_set: bool = False
 
 
 class ClientTables(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,7 +99,8 @@ class ClientTables(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     file: tuple[AddressFile, ...]
     requirement: tuple[Requirement, ...]
     hint: tuple[Hint, ...]
-    unrecorded: tuple[Unrecorded, ...]
+    forwarded: tuple[Forwarded, ...]
+    trust: tuple[TrustVariable, ...]
 
 
 class ProxyAddresses(NamedTuple):
@@ -197,13 +209,51 @@ def set_up_client(
             hosts = [each for each in environment.get(name, "").split(",") if each.strip()]
             changed[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost"]))
     options = [] if OPTIONS in in_files else _options(command, environment, proxy.listed, upstreams)
-    reasons = [each.reason for each in tables.unrecorded if program in each.names]
+    reasons = [each.reason for each in tables.forwarded if program in each.names and each.reason]
     reasons += missing.values()
     for name, (field, path) in in_files.items():
         fix = f"Set {name} in the environment instead." if name else "Leave it out, and set the upstream instead."
         if name not in already_set:
             reasons.append(f"{path} sets {field}, which is left as it is. {fix}")
     return ClientSetup({**environment, **changed}, [command[0], *options, *command[1:]], changed, reasons)
+
+
+def wants_forward_proxy(command: Sequence[str], environment: Mapping[str, str]) -> bool:
+    """Return True if a program is watched through a forward proxy unless another way is asked for."""
+    program = program_name(command[0])
+    return any(
+        [
+            program in each.names and not any([environment.get(name) for name in each.unless_set])
+            for each in client_tables().forwarded
+        ]
+    )
+
+
+def set_up_forwarded_client(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    proxy: str,
+    trust: Mapping[str, str],
+    hosts: Iterable[str],
+) -> ClientSetup:
+    """Return the environment and the command of a program that is to use the forward proxy at a URL.
+
+    `trust` are variables that make it trust the certificates for `hosts`. What the program reaches without a proxy
+    stays so, unless it is one of these hosts, or everything.
+    """
+    ends = [f".{each}" for each in hosts]
+    changed = {**trust, **dict.fromkeys(FORWARD_VARIABLES, proxy)}
+    for name in NO_PROXY_VARIABLES:
+        kept = [
+            each.strip()
+            for each in environment.get(name, "").split(",")
+            if (bare := each.strip().partition(":")[0].lstrip("*.").lower())
+            and not any([end.endswith(f".{bare}") or f".{bare}".endswith(end) for end in ends])
+        ]
+        changed[name] = ",".join(dict.fromkeys([*kept, *LOOPBACK]))
+    if not environment.get(NODE_VARIABLE):
+        changed[NODE_VARIABLE] = "1"
+    return ClientSetup({**environment, **changed}, list(command), changed, [])
 
 
 def program_name(command: str) -> str:

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from contextc.errors import InvalidSetting
 from contextc.proxy.access_checks import AccessRules
 from contextc.proxy.acting_exchanges import ActingExchange, ActingOptions, ConvertingServer
+from contextc.proxy.forward_proxy import ForwardProxy
 from contextc.proxy.proxy_status import ProxyStatus, StatusWriter, TrafficSummary
 from contextc.proxy.recorder_process import RecordedExchange, RecorderEvent, RecorderSettings
 from contextc.proxy.relay import ClientConnection, Relay, RelayedExchange, Timeouts
@@ -175,7 +176,7 @@ CLOSE_SECONDS = 30.0
 
 class ProxyServer:
     """A proxy that records to a store. `store` is its address: another process opens it. `directory` is where its one
-    client works.
+    client works. With `forward`, it is also a forward proxy.
     """
 
     def __init__(
@@ -190,6 +191,7 @@ class ProxyServer:
         limits: SpoolLimits | None = None,
         acting: ActingOptions | None = None,
         directory: str = "",
+        forward: ForwardProxy | None = None,
     ) -> None:
         if store.startswith("memory:"):
             raise InvalidSetting(
@@ -209,6 +211,7 @@ class ProxyServer:
             timeouts=timeouts,
             describe=self.describe,
             make_exchange=_exchange_maker(acting, access),
+            make_client=forward.make_client if forward is not None else None,
             directory=directory,
         )
         self.started, self.address = now_ms(), ""

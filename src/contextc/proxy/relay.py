@@ -8,10 +8,11 @@ and a response that breaks off breaks off for the client, too.
 import asyncio
 import socket
 import struct
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -27,6 +28,7 @@ from contextc.proxy.http1_framing import (
     REQUEST_LINE,
     Body,
     FramingError,
+    HeaderField,
     HTTPHead,
     LengthBody,
     forwarded_fields,
@@ -50,6 +52,7 @@ MAX_REPLAY_BYTES = 8 << 20
 """Bytes of a body that are kept until its answer begins, to send it again if a kept connection was closed meanwhile.
 Longer ones get a connection of their own."""
 STATUS_PATH = b"/contextc/status"
+MAX_LISTED = 100
 UPGRADE_REQUIRED = 426
 
 
@@ -74,14 +77,18 @@ class RelayedExchange:
         self._response_start = b""
         self._is_sent = self._has_response = self._is_over = False
         self._ends_with_connection = False
-        target = check_access(self.relay.access, head, line[2], lambda: client.is_own_user)
+        route = client.route(head, line[2])
         if line[3] != b"1.1":
             raise Refusal(505, "http_version", "HTTP/1.0 is not supported. Use HTTP/1.1.")
-        self.is_status = target.partition(b"?")[0] == STATUS_PATH
-        if self.is_status:
+        self.is_status = route is None
+        if route is None:
             return
-        self._server, self._target = self.relay.find(target)
-        if b"websocket" in head.tokens(b"upgrade"):
+        self._server, self._target = route.upstream, route.target
+        self._is_transparent = route.is_transparent
+        self._path = route.target.partition(b"?")[0].decode("latin-1")
+        format = find_format(self._path) if route.is_recorded else None
+        self._recorded_format = format if self.method == b"POST" else None
+        if b"websocket" in head.tokens(b"upgrade") and (format is not None or not route.is_transparent):
             raise Refusal(UPGRADE_REQUIRED, "no_websocket", "WebSocket is not supported by this proxy. Use HTTP.")
 
     def start(self, rest: bytes) -> None:
@@ -106,8 +113,9 @@ class RelayedExchange:
         return self.relay.pool.take(self._server) if size <= MAX_REPLAY_BYTES else None
 
     def _begin_record(self, actions: tuple[ProxyAction, ...] = ()) -> None:
-        path, _, query = self._target.decode("latin-1").partition("?")
-        format = find_format(path) if self.method == b"POST" and self.relay.spool is not None else None
+        format, query = self._recorded_format, self._target.partition(b"?")[2].decode("latin-1")
+        if format is None:
+            self.relay.count_unrecorded(f"{self.method.decode()} {self._server.authority}{self._path}")
         if format is None or self.relay.spool is None:
             return
         allowed = self.relay.recorded_headers
@@ -115,7 +123,7 @@ class RelayedExchange:
         self._record = self.relay.spool.begin(
             ExchangeStart(
                 upstream=self._server.name,
-                url=self._server.record_url(path.removeprefix(self._server.path)),
+                url=self._server.record_url(self._path.removeprefix(self._server.path)),
                 format=format,
                 headers={name: value for name, value in headers if name in allowed},
                 is_chunked=self.body.is_chunked,
@@ -151,8 +159,10 @@ class RelayedExchange:
         if self.client.is_write_paused:
             connection.transport.pause_reading()
         lines = [
-            b"Host: " + self._server.authority.encode() if field.name == b"host" else field.line
-            for field in forwarded_fields(self._head)
+            b"Host: " + self._server.authority.encode()
+            if field.name == b"host" and not self._is_transparent
+            else field.line
+            for field in self._forwarded(self._head)
             if not field.name.startswith(OWN_PREFIX)
         ]
         start = self.method + b" " + self._target + b" HTTP/1.1"
@@ -161,6 +171,10 @@ class RelayedExchange:
         self._pending = []
         if not self.body.is_done:
             self.client.transport.resume_reading()
+
+    def _forwarded(self, head: HTTPHead) -> Sequence[HeaderField]:
+        """Return the header fields that go on. A client that does not know of the proxy means all for the vendor."""
+        return head.fields if self._is_transparent else forwarded_fields(head)
 
     # ── the request ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -207,10 +221,22 @@ class RelayedExchange:
         self._replay = None
         self.client.transport.write(raw)
 
+    def response_switch(self, raw: bytes) -> None:
+        """Pass what follows in both directions: the upstream has switched to another protocol."""
+        upstream = self.upstream
+        if upstream is None or not self._is_transparent:
+            self._fail(502, "upstream_failed", f"{self._server.url} switched to another protocol.")
+            return
+        self._end("complete")
+        self.client.transport.write(raw)
+        self.client.splice(upstream.transport)
+
     def response_head(self, head: HTTPHead, status: int, body: Body) -> None:
         self._has_response, self._replay = True, None
-        lines = [field.line for field in forwarded_fields(head)]
-        if body.ends_with_connection or not self._stays_open:
+        lines = [field.line for field in self._forwarded(head)]
+        if self._is_transparent and b"close" in head.tokens(b"connection"):
+            self._stays_open = False
+        elif body.ends_with_connection or not self._stays_open:
             self._stays_open = False
             lines.append(b"Connection: close")
         self._response_start = LINE_END.join([head.start, *lines]) + HEAD_END
@@ -322,8 +348,13 @@ LINGER_SECONDS = 2.0
 SWEEP_SECONDS = 1.0
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 """Socket option that makes `close` send a TCP reset."""
+STATUS_FIELDS = {
+    407: 'Proxy-Authenticate: Basic realm="contextc"\r\n',
+    UPGRADE_REQUIRED: "Upgrade: HTTP/1.1\r\n",
+}
 REASONS = {
-    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 408: "Request Timeout",
+    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found",
+    407: "Proxy Authentication Required", 408: "Request Timeout",
     413: "Content Too Large", 421: "Misdirected Request", 426: "Upgrade Required",
     431: "Request Header Fields Too Large", 502: "Bad Gateway", 503: "Service Unavailable", 504: "Gateway Timeout",
     505: "HTTP Version Not Supported",
@@ -344,7 +375,8 @@ class Timeouts(NamedTuple):
 class Relay:
     """The relay of one proxy. `describe` returns what `/contextc/status` shows.
 
-    `make_exchange` makes the exchange for the head of a request; options that change requests have others. `directory`
+    `make_exchange` makes the exchange for the head of a request; options that change requests have others, and
+    `make_client` makes the connection of a client; a forward proxy has another. `directory`
     is where the one client of the proxy works, if there is only one. Without
     `max_clients`, the limit of open files decides how many connections there may be.
     """
@@ -358,10 +390,12 @@ class Relay:
         timeouts: Timeouts | None = None,
         describe: Callable[[], dict[str, object]] = dict[str, object],
         make_exchange: "Callable[[ClientConnection, bytes], RelayedExchange]" = RelayedExchange,
+        make_client: "Callable[[Relay], ClientConnection] | None" = None,
         max_clients: int | None = None,
         directory: str = "",
     ) -> None:
         self.directory = directory
+        self.make_client = make_client or ClientConnection
         self.upstreams, self.spool, self.describe = upstreams, spool, describe
         self.make_exchange = make_exchange
         self.access, self.timeouts = access or AccessRules(), timeouts or Timeouts()
@@ -369,6 +403,7 @@ class Relay:
         self.clients: dict[ClientConnection, None] = {}  # oldest first
         self.max_clients = max_clients
         self.requests = 0
+        self.unrecorded = Counter[str]()
         self.recorded_headers = frozenset([*header_names(), *CONTENT_HEADERS])
         self._server: asyncio.Server | None = None
         self._sweeping: asyncio.TimerHandle | None = None
@@ -376,7 +411,7 @@ class Relay:
     async def start(self, listening: socket.socket) -> None:
         """Accept connections of clients on a socket."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: ClientConnection(self), sock=listening)
+        self._server = await loop.create_server(lambda: self.make_client(self), sock=listening)
         self._sweeping = loop.call_later(SWEEP_SECONDS, self._sweep)
 
     async def stop(self) -> None:
@@ -392,7 +427,14 @@ class Relay:
 
     @property
     def open_exchanges(self) -> int:
-        return sum([each.exchange is not None and not each.exchange.is_status for each in self.clients])
+        return sum(
+            [isinstance(each.exchange, RelayedExchange) and not each.exchange.is_status for each in self.clients]
+        )
+
+    def count_unrecorded(self, request: str) -> None:
+        """Count a request that is not for a model."""
+        if request in self.unrecorded or len(self.unrecorded) < MAX_LISTED:
+            self.unrecorded[request] += 1
 
     def find(self, target: bytes) -> tuple[Upstream, bytes]:
         """Return the upstream of a target, and the target at the upstream."""
@@ -429,6 +471,73 @@ class Relay:
 CONTENT_HEADERS = ("content-type", "content-encoding")
 
 
+class Route(NamedTuple):
+    """The destination of a request. Only requests for an upstream that `is_recorded` are recorded.
+
+    With `is_transparent`, the client does not know that there is a proxy: all header fields are for the upstream.
+    """
+
+    upstream: Upstream
+    target: bytes
+    is_recorded: bool = True
+    is_transparent: bool = False
+
+
+class Splice(asyncio.Protocol):
+    """One end of a tunnel: what arrives goes to the other end. `on_lost` is called when it is closed."""
+
+    def __init__(self, other: asyncio.Transport, on_lost: Callable[[], object] = lambda: None) -> None:
+        self.other, self.on_lost = other, on_lost
+
+    def data_received(self, data: bytes) -> None:
+        self.other.write(data)
+
+    def eof_received(self) -> bool:
+        if not self.other.can_write_eof():
+            return False
+        self.other.write_eof()
+        return True  # the other direction stays open
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        (self.other.close if exc is None else self.other.abort)()
+        self.on_lost()
+
+    def pause_writing(self) -> None:
+        self.other.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.other.resume_reading()
+
+
+class Exchange(Protocol):
+    """The work of a connection of a client."""
+
+    def start(self, rest: bytes) -> None: ...
+    def request_data(self, data: bytes) -> None: ...
+    def client_paused(self, is_paused: bool) -> None: ...
+    def client_lost(self) -> None: ...
+    def stop(self) -> None: ...
+    def check_time(self, now: float) -> None: ...
+
+
+class SplicedExchange:
+    """The work of a connection while everything passes. It has no time limit, as without a proxy."""
+
+    def __init__(self, there: asyncio.Transport) -> None:
+        self._there = there
+
+    def start(self, rest: bytes) -> None: ...
+    def request_data(self, data: bytes) -> None: ...
+    def client_paused(self, is_paused: bool) -> None: ...
+    def check_time(self, now: float) -> None: ...
+
+    def client_lost(self) -> None:
+        self._there.abort()
+
+    def stop(self) -> None:
+        self._there.abort()
+
+
 class ClientConnection(asyncio.Protocol):
     """The connection of a client: one exchange after the other."""
 
@@ -436,7 +545,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self, relay: Relay) -> None:
         self.relay = relay
-        self.exchange: RelayedExchange | None = None
+        self.exchange: Exchange | None = None
         self._buffer = b""
         self._loop = asyncio.get_running_loop()
         self._since = self.last_data = self._loop.time()
@@ -461,6 +570,28 @@ class ClientConnection(asyncio.Protocol):
             self.exchange.client_lost()
             self.exchange = None
 
+    def route(self, head: HTTPHead, target: bytes) -> Route | None:
+        """Return where a request goes; None if it asks for the status of the proxy. Raise `Refusal` if it may not."""
+        target = check_access(self.relay.access, head, target, lambda: self.is_own_user)
+        return None if target.partition(b"?")[0] == STATUS_PATH else Route(*self.relay.find(target))
+
+    def make_exchange(self, raw: bytes) -> Exchange:
+        return self.relay.make_exchange(self, raw)
+
+    def splice(self, there: asyncio.Transport) -> None:
+        """Pass everything between this connection and another one, from now on."""
+        if self.transport.is_closing():
+            there.abort()
+            return
+        if self._buffer:
+            there.write(self._buffer)
+            self._buffer = b""
+        self.exchange = SplicedExchange(there)
+        self.transport.set_protocol(Splice(there, lambda: self.relay.clients.pop(self, None)))
+        there.set_protocol(Splice(self.transport))
+        self.transport.resume_reading()
+        there.resume_reading()
+
     def data_received(self, data: bytes) -> None:
         if self._is_closing:  # the rest of a request that was answered early
             return
@@ -482,7 +613,7 @@ class ClientConnection(asyncio.Protocol):
         raw, rest = self._buffer[:end].lstrip(LINE_END), self._buffer[end + len(HEAD_END) :]
         self._buffer = b""
         try:
-            self.exchange = self.relay.make_exchange(self, raw)
+            self.exchange = self.make_exchange(raw)
         except FramingError as error:
             self.refuse(Refusal(400, "invalid_http", f"The request is not valid HTTP/1.1: {error}."))
             return
@@ -502,8 +633,12 @@ class ClientConnection(asyncio.Protocol):
         """End an exchange whose response is complete."""
         self.exchange = None
         self._since = self._loop.time()
-        if not stays_open:
+        if not stays_open and self.transport.can_write_eof():
             self.close_slowly()
+            return
+        if not stays_open:  # within TLS, closing is the only way to say that a response has ended
+            self._is_closing = True
+            self.transport.close()
             return
         self.transport.resume_reading()
         if self._buffer:
@@ -517,7 +652,7 @@ class ClientConnection(asyncio.Protocol):
     def answer(self, status: int, value: object) -> None:
         body = msgspec.json.encode(value) + b"\n"
         reason = REASONS.get(status, "OK")
-        upgrade = "Upgrade: HTTP/1.1\r\n" if status == UPGRADE_REQUIRED else ""
+        upgrade = STATUS_FIELDS.get(status, "")
         self.transport.write(
             f"HTTP/1.1 {status} {reason}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
             f"{upgrade}Cache-Control: no-store\r\nX-Contextc: proxy\r\nConnection: close\r\n\r\n".encode()

@@ -6,6 +6,7 @@ environment (`HTTPS_PROXY`, `NO_PROXY`), if there is one.
 
 import asyncio
 import base64
+import os
 import ssl
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,6 +15,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from contextc.proxy.client_setup import client_tables
 from contextc.proxy.http1_framing import (
     HEAD_END,
     STATUS_LINE,
@@ -23,7 +25,7 @@ from contextc.proxy.http1_framing import (
     parse_head,
     response_body,
 )
-from contextc.proxy.upstreams import Upstream
+from contextc.proxy.upstreams import SCHEMES, Upstream
 
 MAX_HEAD_BYTES = 256 << 10
 IDLE_SECONDS = 30.0
@@ -39,6 +41,7 @@ class ResponseSink(Protocol):
     method: bytes
 
     def response_interim(self, raw: bytes) -> None: ...
+    def response_switch(self, raw: bytes) -> None: ...
     def response_head(self, head: HTTPHead, status: int, body: Body) -> None: ...
     def response_data(self, data: bytes) -> None: ...
     def flush(self) -> None: ...
@@ -112,7 +115,9 @@ class UpstreamConnection(asyncio.Protocol):
             status = int(line[2])
             assert self.sink is not None
             if status == SWITCHING_PROTOCOLS:
-                raise FramingError("it switches to another protocol")
+                sink, self.sink = self.sink, None
+                sink.response_switch(raw + HEAD_END + data)
+                return b""
             if status < FIRST_FINAL_STATUS:
                 self.sink.response_interim(raw + HEAD_END)
                 continue
@@ -196,9 +201,17 @@ class ConnectionPool:
         loop, key = asyncio.get_running_loop(), _key(upstream)
         made = UpstreamConnection(lambda connection: self._idle.setdefault(key, []).append(connection))
         context = make_ssl_context() if upstream.scheme == "https" else None
-        outer = find_environment_proxy(upstream)
+        outer = find_environment_proxy(upstream.scheme, upstream.host)
         if outer is not None and context is not None:
-            await _connect_through(outer, upstream, made, context)
+            transport, _ = await connect_through(outer, upstream.host, upstream.port)
+            try:
+                secured = await loop.start_tls(transport, made, context, server_hostname=upstream.host)
+                if secured is None:
+                    raise ConnectionError("the connection was closed during the TLS handshake")
+            except BaseException:
+                transport.abort()
+                raise
+            made.connection_made(secured)
         else:
             await loop.create_connection(
                 lambda: made,
@@ -232,37 +245,52 @@ def _key(upstream: Upstream) -> tuple[str, str, int]:
 
 @cache
 def make_ssl_context() -> ssl.SSLContext:
-    """Return the context of all connections. To load the certificates takes some time."""
+    """Return the context of all connections. To load the certificates takes some time.
+
+    It trusts what the programs of this environment trust: Python reads `SSL_CERT_FILE` itself.
+    """
     context = ssl.create_default_context()
     if not context.get_ca_certs():  # some builds of Python find no certificates of the system
         with suppress(ModuleNotFoundError):
             import certifi
 
             context.load_verify_locations(certifi.where())
+    paths = dict.fromkeys([os.environ.get(each.name, "") for each in client_tables().trust])
+    for path in [each for each in paths if each and each != os.environ.get("SSL_CERT_FILE")]:
+        with suppress(OSError):  # the program cannot read it, either
+            if os.path.isdir(path):
+                context.load_verify_locations(capath=path)
+            else:
+                context.load_verify_locations(path)
     return context
 
 
-def find_environment_proxy(upstream: Upstream) -> str | None:
-    """Return the URL of the HTTP proxy that the environment names for an upstream."""
-    if proxy_bypass(upstream.host):
+def find_environment_proxy(scheme: str, host: str) -> str | None:
+    """Return the URL of the HTTP proxy that the environment names for a host."""
+    if proxy_bypass(host):
         return None
     proxies = getproxies()
-    return proxies.get(upstream.scheme) or proxies.get("all")
+    return proxies.get(scheme) or proxies.get("all")
 
 
-class _Tunnel(asyncio.Protocol):
-    """The opening of a tunnel through an HTTP proxy."""
+class _TunnelOpening(asyncio.Protocol):
+    """The opening of a tunnel through an HTTP proxy. Its result is what the other end has sent through it already."""
 
     def __init__(self) -> None:
-        self.opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.opened: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._buffer = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         if HEAD_END in self._buffer and not self.opened.done():
             line = STATUS_LINE.fullmatch(self._buffer.partition(b"\r\n")[0])
             if line is not None and line[2].startswith(b"2"):
-                self.opened.set_result(None)
+                self._transport.pause_reading()
+                self.opened.set_result(self._buffer.partition(HEAD_END)[2])
             else:
                 shown = self._buffer[:100].partition(b"\r\n")[0].decode("latin-1")
                 self.opened.set_exception(ConnectionError(f"the proxy of the environment answered {shown!r}"))
@@ -272,23 +300,25 @@ class _Tunnel(asyncio.Protocol):
             self.opened.set_exception(exc or ConnectionError("the proxy of the environment closed the connection"))
 
 
-async def _connect_through(outer: str, upstream: Upstream, made: UpstreamConnection, context: ssl.SSLContext) -> None:
+async def connect_through(outer: str, host: str, port: int) -> tuple[asyncio.Transport, bytes]:
+    """Open a tunnel to a host through the HTTP proxy at a URL. Raise OSError if that fails.
+
+    Return its transport, which does not read yet, and what the host has sent already.
+    """
     loop, there = asyncio.get_running_loop(), urlsplit(outer if "://" in outer else f"http://{outer}")
-    if there.scheme != "http" or not there.hostname:
-        raise OSError(f"the proxy of the environment must be an http URL, got scheme {there.scheme!r}")
-    transport, tunnel = await loop.create_connection(_Tunnel, there.hostname, there.port or 80)
+    if there.scheme not in SCHEMES or not there.hostname:
+        raise OSError(f"the proxy of the environment must be an http or https URL, got scheme {there.scheme!r}")
+    context = make_ssl_context() if there.scheme == "https" else None
+    port_there = there.port or SCHEMES[there.scheme]
+    transport, tunnel = await loop.create_connection(_TunnelOpening, there.hostname, port_there, ssl=context)
     try:
-        target = f"{upstream.host}:{upstream.port}"
+        target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         login = ""
         if there.username:
             secret = f"{unquote(there.username)}:{unquote(there.password or '')}"
             login = f"Proxy-Authorization: Basic {base64.b64encode(secret.encode()).decode()}\r\n"
         transport.write(f"CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n{login}\r\n".encode())
-        await tunnel.opened
-        secured = await loop.start_tls(transport, made, context, server_hostname=upstream.host)
-        if secured is None:
-            raise ConnectionError("the connection was closed during the TLS handshake")
-        made.connection_made(secured)
+        return transport, await tunnel.opened
     except BaseException:
         transport.abort()
         raise
