@@ -5,7 +5,9 @@ import json
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import aclosing
 from importlib import import_module
 from pathlib import Path
 from types import FrameType
@@ -15,6 +17,9 @@ from opentelemetry import trace
 from opentelemetry.trace import SpanKind, StatusCode
 
 import contextc as cc
+from contextc._json import JSONObject
+from contextc.errors import ProviderFailed
+from contextc.providers.client import ProviderCall
 from contextc.telemetry import names
 from contextc.testing import FakeModel
 from tests.telemetry.exported_spans import (
@@ -26,6 +31,11 @@ from tests.telemetry.exported_spans import (
     id_of,
     parent_of,
 )
+
+METRICS = {
+    *(names.CLIENT_DURATION, names.FIRST_CHUNK_DURATION, names.AGENT_DURATION, names.TOOL_DURATION),
+    names.TOKEN_USAGE,
+}
 
 
 @pytest.fixture
@@ -196,7 +206,7 @@ def test_metrics_have_durations_and_tokens_without_a_series_for_each_conversatio
     model = FakeModel(cc.tool_call("c1", "weather", {"city": "Rome"}), "Sunny.", provider="anthropic:claude-opus-5-5")
     cc.Agent(model, tools=[weather]).run_sync("Weather?")
     found = exported.metrics()
-    assert {*found} == {names.CLIENT_DURATION, names.AGENT_DURATION, names.TOOL_DURATION, names.TOKEN_USAGE}
+    assert {*found} == METRICS
     assert [(point.attributes["gen_ai.token.type"], point.count) for point in found[names.TOKEN_USAGE]] == [
         ("input", 2),
         ("output", 2),
@@ -206,6 +216,28 @@ def test_metrics_have_durations_and_tokens_without_a_series_for_each_conversatio
     ]
     series = {name for points in found.values() for point in points for name in point.attributes}
     assert not series & {names.CONVERSATION_ID, names.TOOL_CALL_ID, names.REQUEST, names.TURN}
+
+
+def test_the_time_to_the_first_chunk_is_that_of_the_request_that_was_answered(exported: Exported) -> None:
+    """Guarantee 25.1: what follows the first chunk does not count, nor does an attempt that failed."""
+
+    class Slow(FakeModel):
+        async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
+            async with aclosing(super().stream(call)) as events:
+                async for event in events:
+                    yield event
+            end = time.monotonic() + 0.2
+            while time.monotonic() < end:
+                pass
+
+    failure = ProviderFailed("fake", "transient", "busy", retry_after=0.0)
+    cc.Agent(Slow(failure, "Sunny.")).run_sync("Weather?")
+    found = exported.metrics()
+    ([first], [whole]) = found[names.FIRST_CHUNK_DURATION], found[names.CLIENT_DURATION]
+    assert (first.count, whole.count) == (1, 1)
+    assert 0 < first.sum <= whole.sum - 0.2
+    [span] = exported.named("chat model")
+    assert attributes_of(span)[names.TIME_TO_FIRST_CHUNK] == first.sum
 
 
 def test_a_cancelled_turn_ends_its_spans(exported: Exported) -> None:
@@ -273,8 +305,10 @@ def test_names_are_those_of_the_conventions() -> None:
     registry = vars(import_module("opentelemetry.semconv._incubating.attributes.gen_ai_attributes"))
     known = {value for name, value in registry.items() if name.startswith("GEN_AI_")}
     ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith("gen_ai.")}
-    metrics = {names.CLIENT_DURATION, names.AGENT_DURATION, names.TOOL_DURATION, names.TOKEN_USAGE}
-    assert (ours | {*names.SETTINGS.values()}) - metrics <= known
+    assert (ours | {*names.SETTINGS.values()}) - METRICS <= known
+    metrics = vars(import_module("opentelemetry.semconv._incubating.metrics.gen_ai_metrics"))
+    known_metrics = [value for name, value in metrics.items() if name.startswith("GEN_AI_")]
+    assert {names.CLIENT_DURATION, names.FIRST_CHUNK_DURATION, names.TOKEN_USAGE} <= {*known_metrics}
 
 
 def test_a_process_that_does_not_ask_for_it_imports_nothing() -> None:

@@ -133,6 +133,8 @@ class ReplyStream:
         self._unflushed: list[Piece] = []
         self.stored: list[Message] = []
         """The part of the reply that is already stored, with the messages that the model got within it."""
+        self.first_chunk_seconds: float | None = None
+        """Seconds from the request to the first event of the reply."""
         self.failure: Exception | None = None
         """The error of a host that could not store something."""
         self._asked, self._answered, self._arrival = set[str](), set[str](), asyncio.Event()
@@ -180,9 +182,12 @@ class ReplyStream:
             host=host,
         )
         _receiving.add(self)
+        began = monotonic()
         try:
             async with aclosing(endpoint.stream(call)) as events:
                 async for event in events:
+                    if self.first_chunk_seconds is None:
+                        self.first_chunk_seconds = monotonic() - began
                     self._queue_parts(self._read_event(event))
                     self._arrival.set()
                     if self._unflushed:

@@ -1152,7 +1152,8 @@ class TurnRunner:
                 compiled = received.compiled
             finally:
                 recorder.add_request(recorded, compiled)
-            recorder.add_reply(recorded, received.messages, total_usage(received.messages))
+            usage = total_usage(received.messages)
+            recorder.add_reply(recorded, received.messages, usage, received.stream.first_chunk_seconds)
         return received
 
     async def _call_model(self, prepared: PreparedStep, index: int, endpoint: Endpoint) -> ReceivedReply:

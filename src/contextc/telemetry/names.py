@@ -29,6 +29,7 @@ REQUEST_MODEL = "gen_ai.request.model"
 REQUEST_STREAM = "gen_ai.request.stream"
 RESPONSE_MODEL = "gen_ai.response.model"
 FINISH_REASONS = "gen_ai.response.finish_reasons"
+TIME_TO_FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
 INPUT_TOKENS = "gen_ai.usage.input_tokens"
 OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
 CACHE_READ_TOKENS = "gen_ai.usage.cache_read.input_tokens"
@@ -84,6 +85,7 @@ PROVIDERS = {
 # ── metrics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 CLIENT_DURATION = "gen_ai.client.operation.duration"
+FIRST_CHUNK_DURATION = "gen_ai.client.operation.time_to_first_chunk"
 AGENT_DURATION = "gen_ai.invoke_agent.duration"
 TOOL_DURATION = "gen_ai.execute_tool.duration"
 TOKEN_USAGE = "gen_ai.client.token.usage"

@@ -75,6 +75,8 @@ class Recorder:
                 (names.EXECUTE_TOOL, names.TOOL_DURATION, "Duration of a tool call."),
             )
         }
+        about = "Time from a request to the first chunk of its reply."
+        self._first_chunks = histogram(names.FIRST_CHUNK_DURATION, "s", about, names.DURATION_BUCKETS)
         self._tokens = histogram(names.TOKEN_USAGE, "{token}", "Tokens of model calls.", names.TOKEN_BUCKETS)
 
     # ── spans ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,12 +163,21 @@ class Recorder:
                 }
             )
 
-    def add_reply(self, recorded: Recorded, messages: Sequence[Message], usage: Usage | None) -> None:
+    def add_reply(
+        self,
+        recorded: Recorded,
+        messages: Sequence[Message],
+        usage: Usage | None,
+        first_chunk_seconds: float | None = None,
+    ) -> None:
         """Add the figures of a reply, and with content its messages."""
         answers = [message for message in messages if message.role == "assistant"]
         model = (usage.model if usage is not None else "") or None
         finish = [message.finish for message in answers if message.finish]
         recorded.set({names.RESPONSE_MODEL: model, names.FINISH_REASONS: finish[-1:] or None})
+        if first_chunk_seconds is not None:
+            recorded.set({names.TIME_TO_FIRST_CHUNK: first_chunk_seconds})
+            self._first_chunks.record(first_chunk_seconds, _dimensions(recorded.attributes))
         if usage is not None:
             recorded.set(_usage(usage))
             about = _dimensions(recorded.attributes)
