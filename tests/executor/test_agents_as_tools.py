@@ -39,7 +39,7 @@ from contextc.store.turn_records import mark_interrupted
 from contextc.testing import FakeModel
 from contextc.worker import TurnWorker, WorkerOptions
 from tests.conftest import often
-from tests.executor.event_waits import wait_for_event
+from tests.executor.event_waits import answer_between_workers, wait_for_event
 from tests.executor.scripted_tool_provider import Script, answered, asked, ended, said
 from tests.executor.scripted_tool_provider import agent as tool_provider
 from tests.executor.test_compaction_processes import DeadlyStore
@@ -726,20 +726,7 @@ def test_workers_go_on_after_an_answer(new_postgres_address: str, tmp_path: Path
 
     async def work() -> None:
         with cc.open_store(new_postgres_address) as store:
-            for number in (1, 2):
-                boss = make_boss(store, file)
-                worker = TurnWorker(store, {"boss": boss.executor}, WorkerOptions(heartbeat=0.2, concurrency=2))
-                running = asyncio.create_task(worker.run())
-                if number == 1:
-                    await cc.submit(store, "demo", "go", agent="boss")
-                    await wait_for_event(store, "demo", TurnWaiting)
-                    worker.stop()
-                    await running
-                    store.answer_approval(store.approvals("demo")[0].id, True)
-                else:
-                    await wait_for_event(store, "demo", TurnFinish)
-                    worker.stop()
-                    await running
+            await answer_between_workers(store, lambda: make_boss(store, file), "go")
             check_whole(store, file)
 
     asyncio.run(asyncio.wait_for(work(), PATIENCE))

@@ -13,14 +13,13 @@ import pytest
 import contextc as cc
 from contextc.doctor import scan_store
 from contextc.errors import InvalidSetting, ProviderFailed, TurnWaits
-from contextc.events import StepStart, TurnFinish, TurnStart, TurnWaiting
+from contextc.events import StepStart, TurnStart
 from contextc.executor import AgentResult, Suspend
 from contextc.formats.base import Request
 from contextc.store.store import open_with
 from contextc.testing import FakeModel
-from contextc.worker import TurnWorker, WorkerOptions
 from tests.conftest import often
-from tests.executor.event_waits import wait_for_event
+from tests.executor.event_waits import answer_between_workers
 from tests.executor.test_compaction_processes import DeadlyStore
 
 ANTHROPIC, OPENAI = "anthropic:claude-opus-5-5", "openai-chat:gpt-5"
@@ -336,20 +335,7 @@ def test_a_worker_goes_on_with_the_agent_that_took_over(new_postgres_address: st
 
     async def work() -> None:
         with cc.open_store(new_postgres_address) as store:
-            for number in (1, 2):
-                triage = make_triage(store, file, approval=True)
-                worker = TurnWorker(store, {"triage": triage.executor}, WorkerOptions(heartbeat=0.2, concurrency=2))
-                running = asyncio.create_task(worker.run())
-                if number == 1:
-                    await cc.submit(store, "demo", "money back", agent="triage")
-                    await wait_for_event(store, "demo", TurnWaiting)
-                    worker.stop()
-                    await running
-                    store.answer_approval(store.approvals("demo")[0].id, True)
-                else:
-                    await wait_for_event(store, "demo", TurnFinish)
-                    worker.stop()
-                    await running
+            await answer_between_workers(store, lambda: make_triage(store, file, approval=True), "money back")
             check(store, file)
             assert [event.resumed for event in store.events("demo") if isinstance(event, TurnStart)] == [False, True]
 
