@@ -12,6 +12,7 @@ import subprocess
 import sys
 import termios
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -362,22 +363,39 @@ while True:
 """
 
 
+class InTerminal:
+    """`contextc watch` with a terminal of its own."""
+
+    def __init__(self, folder: Path, variables: dict[str, str], *arguments: str) -> None:
+        self.pid, self.line = pty.fork()
+        if not self.pid:
+            os.chdir(folder)
+            os.execve(sys.executable, [sys.executable, "-m", "contextc", "watch", *arguments], variables)
+        self._unread = b""
+
+    def read_until(self, text: bytes) -> bytes:
+        """Return what was printed up to a text."""
+        while text not in self._unread:
+            self._unread += os.read(self.line, 1024)
+        end = self._unread.index(text) + len(text)
+        printed, self._unread = self._unread[:end], self._unread[end:]
+        return printed
+
+    def wait(self) -> int:
+        with suppress(OSError):  # the other side was closed
+            while os.read(self.line, 1024):
+                pass
+        _, status = os.waitpid(self.pid, 0)
+        os.close(self.line)
+        return os.waitstatus_to_exitcode(status)
+
+
 def test_the_program_has_the_terminal_to_itself(tmp_path: Path) -> None:
     """Ctrl-C and changes of the window reach the program, which goes on; a signal to `watch` is forwarded."""
     path = tmp_path / "program.py"
     path.write_text(TERMINAL_PROGRAM)
-    pid, line = pty.fork()
-    if not pid:
-        command = [sys.executable, "-m", "contextc", "watch", "--quiet", "--", sys.executable, str(path)]
-        os.chdir(tmp_path)
-        os.execve(sys.executable, command, environment(tmp_path))
-    output = b""
-
-    def read_until(text: bytes) -> None:
-        nonlocal output
-        while text not in output:
-            output += os.read(line, 1024)
-
+    started = InTerminal(tmp_path, environment(tmp_path), "--quiet", "--", sys.executable, str(path))
+    pid, line, read_until = started.pid, started.line, started.read_until
     fcntl.ioctl(line, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
     read_until(b"True True os.terminal_size(columns=77, lines=33) %d" % pid)
     os.write(line, b"\x03")
@@ -386,9 +404,54 @@ def test_the_program_has_the_terminal_to_itself(tmp_path: Path) -> None:
     read_until(b"signal %d" % signal.SIGWINCH)
     os.kill(pid, signal.SIGTERM)
     read_until(b"signal %d" % signal.SIGTERM)
-    _, status = os.waitpid(pid, 0)
-    os.close(line)
-    assert os.waitstatus_to_exitcode(status) == 9
+    assert started.wait() == 9
+
+
+@pytest.mark.parametrize("ending", [b"q", b"\x03"])
+def test_the_web_ui_stays_until_a_key_is_pressed(tmp_path: Path, program: Path, ending: bytes) -> None:
+    """The requests of a program can be looked at when it has ended. What was typed before does not end that."""
+    with FakeVendors(Scripted(["First."])) as fake:
+        started = InTerminal(
+            tmp_path, environment(tmp_path, ANTHROPIC_BASE_URL=fake.url()),
+            "--", sys.executable, str(program), "7", "one",
+        )  # fmt: skip
+        os.write(started.line, b"typed ahead\n")
+        printed = started.read_until(b"The web UI stays until you press a key: ")
+        printed += started.read_until(b"\n")
+        assert b"contextc recorded 1 request in 1 conversation" in printed
+        first, last = (found.groups() for found in LINK.finditer(printed.decode()))
+        assert first == last
+        headers = {"Authorization": f"Bearer {last[1]}"}
+        shown = httpx.get(f"{last[0]}/api/conversations", headers=headers, timeout=SECONDS).json()
+        assert "one" in json.dumps(shown)
+        assert os.waitpid(started.pid, os.WNOHANG) == (0, 0)
+        os.write(started.line, ending)
+        assert started.wait() == 7
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(last[0])
+
+
+def test_the_web_ui_ends_with_the_program_if_that_is_asked_for(tmp_path: Path, program: Path) -> None:
+    with FakeVendors(Scripted(["First."])) as fake:
+        started = InTerminal(
+            tmp_path, environment(tmp_path, ANTHROPIC_BASE_URL=fake.url()),
+            "--exit", "--", sys.executable, str(program), "7", "one",
+        )  # fmt: skip
+        assert b"The web UI stays" not in started.read_until(b"contextc explain")
+        assert started.wait() == 7
+
+
+def test_the_web_ui_ends_with_a_program_that_was_stopped(tmp_path: Path, program: Path) -> None:
+    """SIGTERM is for `watch`, too."""
+    program.write_text(program.read_text().replace("sys.stdout.flush()", "input()"))
+    with FakeVendors(Scripted(["First."])) as fake:
+        started = InTerminal(
+            tmp_path, environment(tmp_path, ANTHROPIC_BASE_URL=fake.url()),
+            "--", sys.executable, str(program), "7", "one",
+        )  # fmt: skip
+        started.read_until(b"First.")
+        os.kill(started.pid, signal.SIGTERM)
+        assert started.wait() == 128 + signal.SIGTERM
 
 
 SIGNAL_IN_A_THREAD = """
@@ -400,7 +463,7 @@ def send():
     signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
 
 threading.Thread(target=send).start()
-sys.exit(run_program(sys.argv[1:], {}))
+sys.exit(run_program(sys.argv[1:], {})[0])
 """
 
 

@@ -183,6 +183,10 @@ class WebUIProcess:
         """True if the process ended before it accepted requests."""
         return not self._is_ready.is_set() and self._process.poll() is not None
 
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
     def wait(self) -> None:
         """Wait for the end of the process."""
         self._process.wait()

@@ -6,6 +6,7 @@ directly. Its variables and options are set for this process only.
 
 import os
 import secrets
+import select
 import shlex
 import shutil
 import signal
@@ -13,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
 from threading import Event
 from types import FrameType
@@ -63,9 +64,13 @@ if TYPE_CHECKING:
 SIGNAL_EXIT_CODE = 128
 FORWARDED_SIGNALS = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")
 """Signals that are sent to this process only. Those of the terminal reach the program by themselves."""
+STOP_SIGNALS = ("SIGTERM", "SIGHUP")
 TERMINAL_SIGNALS = ("SIGINT", "SIGQUIT")
 BACKGROUND_SECONDS = 0.5
 """Seconds between looks for processes in the background."""
+KEY_SECONDS = 0.3
+"""Seconds between looks whether the web UI is still wanted."""
+STANDARD_FILES = range(3)
 MAX_NAMED = 3
 INSTALL_WATCH = "pip install 'contextc[watch]', or '.[watch]' in a clone"
 MAX_ANALYSED = 2_000
@@ -88,6 +93,9 @@ def run(
     ] = False,
     no_web: Annotated[bool, Option("--no-web", help="Do not start the web UI.")] = False,
     open: Annotated[bool, Option("--open", help="Open the web UI in a browser.")] = False,
+    exit: Annotated[
+        bool, Option("--exit", help="End the web UI with the program. Without it, and in a terminal, a key ends it.")
+    ] = False,
     attach: Annotated[
         bool, Option("--attach", help="Run nothing: print a line per request that a running proxy records.")
     ] = False,
@@ -148,10 +156,12 @@ def run(
         acting=ActingOptions(lints=lint, fixes=fix, fits=fit, converts_to=provider(convert) if convert else None),
     )
     with ExitStack() as leaving:
-        wants_web = _wants_web(no_web, quiet, open)
-        with listen("127.0.0.1", 0) as listening, proxy.running(listening) as url:
+        wants_web, link = _wants_web(no_web, quiet, open), ""
+        with ExitStack() as running:
+            listening = running.enter_context(listen("127.0.0.1", 0))
+            url = running.enter_context(proxy.running(listening))
             if forward is not None:
-                trust = leaving.enter_context(forward.trusted_in(os.environ))
+                trust = running.enter_context(forward.trusted_in(os.environ))
                 setup = set_up_forwarded_client(command, os.environ, forward.client_url(url), trust, forward.hosts)
             else:
                 addresses = ProxyAddresses.make(url, token)
@@ -161,19 +171,20 @@ def run(
             web = leaving.enter_context(WebUIProcess(address)) if wants_web else None
             if web is not None:
                 with ignoring_failed_output():
-                    _announce(web, quiet, open, leaving)
-            code = run_program(setup.command, setup.environment)
-            wait_for_background(proxy, token)
+                    link = _announce(web, quiet, open, leaving)
+            code, is_stopped = run_program(setup.command, setup.environment)
+            is_stopped = wait_for_background(proxy, token) or is_stopped
         is_recorded = proxy.close()
-        has_failed = web is not None and web.has_failed
-    with ignoring_failed_output():
-        if has_failed:
-            err.print("[yellow]warning:[/] the web UI did not start. Start it with contextc serve.", soft_wrap=True)
-        if not quiet:
-            print_summary(proxy.summary, store, why_nothing_was_recorded(proxy, forward, setup))
-            print_actions(proxy.summary)
-            print_most_expensive(proxy.summary, store)
-        print_gaps(proxy, is_recorded)
+        with ignoring_failed_output():
+            if web is not None and web.has_failed:
+                err.print("[yellow]warning:[/] the web UI did not start. Start it with contextc serve.", soft_wrap=True)
+            if not quiet:
+                print_summary(proxy.summary, store, why_nothing_was_recorded(proxy, forward, setup))
+                print_actions(proxy.summary)
+                print_most_expensive(proxy.summary, store)
+            print_gaps(proxy, is_recorded)
+            if web is not None and proxy.summary.requests and not (exit or is_stopped) and has_terminal():
+                wait_for_key(web, link)
     raise Exit(code)
 
 
@@ -234,8 +245,8 @@ def _wants_web(no_web: bool, quiet: bool, open: bool) -> bool:
     return True
 
 
-def _announce(web: WebUIProcess, quiet: bool, open: bool, leaving: ExitStack) -> None:
-    """Print the link to the web UI, or open it. It shows the program's conversation as soon as there is one."""
+def _announce(web: WebUIProcess, quiet: bool, open: bool, leaving: ExitStack) -> str:
+    """Print the link to the web UI, or open it, and return it. It leads to the requests as soon as there are any."""
     link = f"{with_token(web.address, web.token)}#/live/{time.time_ns() // 1_000_000}"
     if not quiet:
         shown = printed_link(link, sys.stderr, leaving)
@@ -243,13 +254,62 @@ def _announce(web: WebUIProcess, quiet: bool, open: bool, leaving: ExitStack) ->
         sys.stderr.flush()
     if open:
         open_browser(redirect_file(link, leaving))
+    return link
 
 
-def run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
-    """Run a program in this terminal and return its exit code; 128 and the number of a signal that ended it."""
-    with _signals_for_program() as start:
+def has_terminal() -> bool:
+    """Return True if there is a person at a terminal: this process has all of it, and is not in the background."""
+    if not all([os.isatty(each) for each in STANDARD_FILES]):
+        return False
+    return sys.platform == "win32" or os.tcgetpgrp(STANDARD_FILES[0]) == os.getpgrp()
+
+
+def wait_for_key(web: WebUIProcess, link: str) -> None:
+    """Keep the web UI until a key is pressed, or Ctrl-C or SIGTERM. What was typed before does not count."""
+    err.print(f"The web UI stays until you press a key: {escape_markup(link)}", soft_wrap=True)
+    sys.stderr.flush()
+    with _stopped_by_signals() as stop, _single_keys() as is_pressed:
+        while web.is_running and not stop.is_set() and not is_pressed(KEY_SECONDS):
+            pass
+
+
+@contextmanager
+def _single_keys() -> "Generator[Callable[[float], bool]]":
+    """Make keys of the terminal readable at once. Yield a function that waits some seconds for one."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        def is_hit(seconds: float) -> bool:
+            time.sleep(seconds)
+            return bool(msvcrt.kbhit() and msvcrt.getch())
+
+        yield is_hit
+    else:
+        import termios
+        import tty
+
+        terminal = STANDARD_FILES[0]
+        before = termios.tcgetattr(terminal)
+        tty.setcbreak(terminal)
+
+        def is_readable(seconds: float) -> bool:
+            return bool(select.select([terminal], [], [], seconds)[0])
+
+        try:
+            yield is_readable
+        finally:
+            with suppress(termios.error):  # the terminal was closed
+                termios.tcsetattr(terminal, termios.TCSAFLUSH, before)  # the key is not for the shell
+
+
+def run_program(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, bool]:
+    """Run a program in this terminal. Return its exit code, and whether this process was to stop meanwhile.
+
+    The code is 128 and the number of a signal that ended the program.
+    """
+    with _signals_for_program() as (start, stopping):
         code = _wait(start(command, environment))
-    return SIGNAL_EXIT_CODE - code if code < 0 else code
+        return SIGNAL_EXIT_CODE - code if code < 0 else code, bool(stopping)
 
 
 def _wait(process: "subprocess.Popen[bytes]") -> int:
@@ -274,10 +334,11 @@ def _wait(process: "subprocess.Popen[bytes]") -> int:
         os.close(writer)
 
 
-def wait_for_background(proxy: "ProxyServer", token: str) -> None:
+def wait_for_background(proxy: "ProxyServer", token: str) -> bool:
     """Keep the proxy for processes that the program has left in the background, as long as they may use it.
 
-    These have its address, and there was no request yet, or they are connected. Ctrl-C and SIGTERM end the wait.
+    These have its address, and there was no request yet, or they are connected. Ctrl-C and SIGTERM end the wait, and
+    True is returned.
     """
     from contextc.proxy.access_checks import find_processes
 
@@ -293,7 +354,8 @@ def wait_for_background(proxy: "ProxyServer", token: str) -> None:
                         soft_wrap=True,
                     )
             if stop.wait(BACKGROUND_SECONDS):
-                return
+                return True
+    return False
 
 
 def _ignore(_number: int, _frame: FrameType | None) -> None:
@@ -301,12 +363,20 @@ def _ignore(_number: int, _frame: FrameType | None) -> None:
 
 
 @contextmanager
-def _signals_for_program() -> "Generator[Callable[[Sequence[str], Mapping[str, str]], subprocess.Popen[bytes]]]":
-    """Leave signals of the terminal to the program, and forward the others. Yield the function that starts it."""
+def _signals_for_program() -> (
+    "Generator[tuple[Callable[[Sequence[str], Mapping[str, str]], subprocess.Popen[bytes]], list[int]]]"
+):
+    """Leave signals of the terminal to the program, and forward the others.
+
+    Yield the function that starts it, and a list of the signals to stop that arrive.
+    """
     started: list[subprocess.Popen[bytes]] = []
     early: list[int] = []
+    stopping: list[int] = []
 
     def forward(number: int, _frame: FrameType | None) -> None:
+        if signal.Signals(number).name in STOP_SIGNALS:
+            stopping.append(number)
         if not started:
             early.append(number)
         for process in started:
@@ -321,7 +391,7 @@ def _signals_for_program() -> "Generator[Callable[[Sequence[str], Mapping[str, s
 
     handlers = {name: forward for name in FORWARDED_SIGNALS} | {name: _ignore for name in TERMINAL_SIGNALS}
     with _signal_handlers(handlers):
-        yield start
+        yield start, stopping
 
 
 @contextmanager

@@ -55,7 +55,7 @@ function UnreachableBanner() {
     return html`
       <div class="banner" role="status" data-testid="ended">
         <${Icon} name="info" />
-        <span>The program has ended, and this page with it. The recording is stored: <code>contextc serve</code> shows it.</span>
+        <span><code>contextc watch</code> has ended, and this page with it. The recording is stored: <code>contextc serve</code> shows it.</span>
       </div>`;
   }
   if (reachable.value) return null;
