@@ -46,7 +46,7 @@ def test_the_requests_with_mistakes_are_valid(run: Run, tmp_path: Path) -> None:
 
 def test_a_second_run_shows_the_same_recordings(run: Run) -> None:
     first = run("demo", "--no-show", "--store", "sqlite:///own.db")
-    assert run("demo", "--no-show", "--store", "sqlite:///own.db").stdout == first.stdout
+    assert run("tour", "--no-show", "--store", "sqlite:///own.db").stdout == first.stdout  # its name before 0.2
     assert f"contextc explain {COMPILED} --store sqlite:///own.db" in first.stdout
 
 

@@ -60,6 +60,9 @@ COMMANDS = {
 }
 """The commands in the order of `contextc --help`, each with its module and function, if that is not `run`."""
 
+RENAMED_COMMANDS = {"tour": "demo"}
+"""Earlier names of commands, which still work and which `--help` does not list."""
+
 PROGRAM_ARGUMENTS = ("watch",)
 """Commands whose options end where the first argument begins: the rest belongs to another program."""
 
@@ -141,7 +144,7 @@ def _run(arguments: Sequence[str]) -> None:
         if not rest:
             _print_help(program, options, parameters, has_commands=True)
             raise Exit(2)
-        name = rest[0]
+        name = RENAMED_COMMANDS.get(rest[0], rest[0])
         if name not in COMMANDS:
             close = get_close_matches(name, COMMANDS)
             hint = f" Did you mean {' or '.join(close)}?" if close else ""
