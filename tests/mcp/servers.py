@@ -25,6 +25,14 @@ def asking(**options: Any) -> cc.MCPServer:
     return cc.MCPServer(name="asking", command=sys.executable, args=[str(HERE / "asking_server.py")], **options)
 
 
+def configure_asking(home: Path) -> None:
+    """Configure the server that asks questions for the user of a home directory."""
+    file = home / ".config" / "contextc" / "contextc.toml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    words = f"command = {sys.executable!r}\nargs = [{str(HERE / 'asking_server.py')!r}]\nneeds_approval = false\n"
+    file.write_text(f"[mcp.asking]\n{words}")
+
+
 def calling(*calls: tuple[str, dict[str, Any]], provider: str | None = None) -> FakeModel:
     """Return a model that makes one call in each step, then answers."""
     answers: list[Answer] = [cc.tool_call(f"c{n}", name, given) for n, (name, given) in enumerate(calls, 1)]

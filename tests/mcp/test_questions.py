@@ -317,12 +317,31 @@ def test_texts_of_a_question_are_visible_and_short() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["javascript:alert(1)", "file:///etc/passwd", "https://", "https://[", "https://a.example/\u200bb"]
+    "page",
+    [
+        "javascript:alert(1)",
+        "file:///etc/passwd",
+        "https://",
+        "https://[",
+        "https://a.example/\u200bb",
+        "https://bank.example@evil.example/",
+        "https://ann:secret@bank.example/",
+        "https://evil.example\\.bank.example/",
+        "https://bank.example%2fevil.example/",
+        "https://bank.example:x/",
+    ],
 )
 def test_only_links_to_web_pages_are_shown(page: str) -> None:
     request = ElicitRequest(params=ElicitRequestURLParams(message="Sign in.", url=page))
     with pytest.raises(InvalidInput, match="its link"):
         read_question("asking", InputRequiredResult(input_requests={"page": request}), 1)
+
+
+def test_the_host_of_a_link_is_ascii() -> None:
+    """A Cyrillic letter looks like a Latin one."""
+    params = ElicitRequestURLParams(message="Sign in.", url="https://b\u0430nk.example:8443/a@b")
+    asked = InputRequiredResult(input_requests={"page": ElicitRequest(params=params)})
+    assert read_question("asking", asked, 1).requests[0].host == "xn--bnk-6cd.example"
 
 
 FORM: dict[str, Any] = {"type": "object", "required": ["size"]}

@@ -4,6 +4,7 @@ Everything here comes from a server. Texts are cut and have no invisible charact
 size; a link leads to a web page. Whatever else a server asks for is refused.
 """
 
+import re
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
@@ -19,6 +20,7 @@ MAX_REQUESTS, MAX_FIELDS, MAX_CHOICES = 10, 50, 200
 """The largest question: requests, fields of a form, values of a field."""
 MAX_MESSAGE_CHARACTERS, MAX_TITLE_CHARACTERS, MAX_NAME_CHARACTERS = 4_000, 500, 200
 MAX_URL_CHARACTERS, MAX_STATE_CHARACTERS = 4_000, 1_000_000
+HOST = re.compile(r"(?:[\w.-]+|\[[0-9A-Fa-f:.]+\])(?::\d{1,5})?")
 FORMATS: tuple[FieldFormat, ...] = ("email", "uri", "date", "date-time")
 
 
@@ -53,7 +55,16 @@ def _read_url(url: str) -> str:
         raise InvalidInput("its link is not the address of a web page")
     if url != visible_text(url) or any([each.isspace() for each in url]):
         raise InvalidInput("its link has characters that are not visible")
+    if not HOST.fullmatch(parts.netloc) or not _is_host(parts.hostname):
+        raise InvalidInput("its link has a user name, or a host that can be mistaken for another one")
     return url
+
+
+def _is_host(name: str) -> bool:
+    try:
+        return bool(name.isascii() or name.encode("idna"))
+    except UnicodeError:
+        return False
 
 
 def _read_fields(schema: JSONObject) -> tuple[FormField, ...]:

@@ -55,6 +55,12 @@ class InputRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     fields: tuple[FormField, ...] = ()
     url: str = ""
 
+    @property
+    def host(self) -> str:
+        """The host of `url`. Letters that are not ASCII are encoded, because some look like others."""
+        host = urlsplit(self.url).hostname or ""
+        return host if host.isascii() else host.encode("idna").decode()
+
 
 class Question(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What the server of a tool asks while a call runs. `round` counts the questions of this call.
@@ -72,6 +78,11 @@ class Question(Struct, frozen=True, omit_defaults=True, kw_only=True):
         """The question as one text, without its fields."""
         asked = [f"{each.message} {each.url}".strip() for each in self.requests]
         return f"The server {self.server} asks: {' '.join(asked)}"
+
+    @property
+    def forms(self) -> tuple[InputRequest, ...]:
+        """The requests with a form."""
+        return tuple([each for each in self.requests if not each.url])
 
 
 class QuestionAnswer(Struct, frozen=True, kw_only=True):
@@ -94,7 +105,7 @@ def check_answer(question: Question, content: Mapping[str, object] | None) -> di
 
     `content` has the values of the form, or if there are several, the values of each by its key.
     """
-    forms = [each for each in question.requests if not each.url]
+    forms = question.forms
     given: Mapping[str, object] = {} if content is None else content
     if not isinstance(cast(object, given), Mapping):
         raise InvalidInput(f"content must be an object, got {type(given).__name__}", fix="Pass the values by field.")
@@ -124,16 +135,20 @@ def _check_form(form: InputRequest, given: Mapping[str, object]) -> JSONObject:
         value = given.get(name)
         if value is None:
             if field.required:
-                raise InvalidInput(f"content: the field {name!r} is missing", fix=f"Pass {_expected(field)}.")
+                raise InvalidInput(f"content: the field {name!r} is missing", fix=f"Pass {describe_values(field)}.")
             continue
-        if (problem := _find_problem(field, value)) or (problem := _find_range_problem(field, value)):
-            raise InvalidInput(f"content: the field {name!r} {problem}", fix=f"Pass {_expected(field)}.")
+        if problem := find_problem(field, value):
+            raise InvalidInput(f"content: the field {name!r} {problem}", fix=f"Pass {describe_values(field)}.")
         found[name] = cast(JSON, value)
     return found
 
 
-def _find_problem(field: FormField, value: object) -> str:
-    """Return why a value is not of the kind of its field, or ""."""
+def find_problem(field: FormField, value: object) -> str:
+    """Return why a value does not fit its field, or ""."""
+    return _find_kind_problem(field, value) or _find_range_problem(field, value)
+
+
+def _find_kind_problem(field: FormField, value: object) -> str:
     match field.kind:
         case "boolean":
             return "" if isinstance(value, bool) else "must be true or false"
@@ -181,7 +196,7 @@ def _has_format(name: FieldFormat, value: str) -> bool:
         return False
 
 
-def _expected(field: FormField) -> str:
+def describe_values(field: FormField) -> str:
     """Return what a field takes, as text for a person."""
     low, high = field.minimum, field.maximum
     bounds = [f"at least {low:g}"] if low is not None else []
@@ -199,3 +214,66 @@ def _expected(field: FormField) -> str:
         case "number" | "integer":
             what = "an integer" if field.kind == "integer" else "a number"
             return f"{what}{within}"
+
+
+# ── the form as others show it ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def form_schema(form: InputRequest) -> JSONObject:
+    """Return the JSON schema of a form, for a client that shows it."""
+    return {
+        "type": "object",
+        "properties": {each.name: _field_schema(each) for each in form.fields},
+        "required": [each.name for each in form.fields if each.required],
+    }
+
+
+def _field_schema(field: FormField) -> JSONObject:
+    values: list[JSON] = [
+        {"const": each.value, "title": each.title} if each.title else {"const": each.value} for each in field.choices
+    ]
+    schema: JSONObject
+    match field.kind:
+        case "choice":
+            schema = {"type": "string", "oneOf": values}
+        case "choices":
+            schema = {"type": "array", "items": {"anyOf": values}, "uniqueItems": True}
+        case _:
+            schema = {"type": field.kind}
+    low, high = {"string": ("minLength", "maxLength"), "choices": ("minItems", "maxItems")}.get(
+        field.kind, ("minimum", "maximum")
+    )
+    default = list(field.default) if isinstance(field.default, tuple) else field.default
+    more: JSONObject = {low: field.minimum, high: field.maximum, "default": default}
+    texts: JSONObject = {"title": field.title, "description": field.description, "format": field.format}
+    found = {name: value for name, value in texts.items() if value}
+    return {**schema, **found, **{name: value for name, value in more.items() if value is not None}}
+
+
+TYPED_BOOLEANS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+
+
+def read_typed(field: FormField, text: str) -> JSON:
+    """Return the value of a field that a person has typed. It may not fit: `find_problem` says so."""
+    match field.kind:
+        case "boolean":
+            return {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}.get(
+                text.lower(), text
+            )
+        case "number" | "integer":
+            try:
+                return int(text) if text.lstrip("+-").isdecimal() else float(text)
+            except ValueError:
+                return text
+        case "choices":
+            return [_find_value(field, each.strip()) for each in text.split(",")]
+        case "choice":
+            return _find_value(field, text)
+        case "string":
+            return text
+
+
+def _find_value(field: FormField, text: str) -> str:
+    """Return the value with this title, unless the text is a value."""
+    titled = {each.title: each.value for each in field.choices if each.title}
+    return text if any(each.value == text for each in field.choices) else titled.get(text, text)

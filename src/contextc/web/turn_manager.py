@@ -14,13 +14,15 @@ from pathlib import Path
 from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
+import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from contextc._credential_mask import get_logger
-from contextc._json import JSONObject, encode_canonical
+from contextc._json import JSON, JSONObject, encode_canonical
 from contextc._worker_threads import run_blocking
 from contextc.app.agent_factory import ModelChoice, resolve_model
 from contextc.app.approval_preview import preview_call
+from contextc.app.display_text import spell_out_invisible, spell_out_line
 from contextc.errors import AlreadyAnswered, ContextcError, UnknownApproval, UnknownConversation
 from contextc.events import AnyEvent
 from contextc.executor import AgentExecutor, Suspend, Turn
@@ -37,6 +39,7 @@ from contextc.store.submitted_turns import load_parked_reasons
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_queue import load_worker_turn
 from contextc.store.turn_records import QueuedMessage, QueueKind, TurnRecord, load_last_turn
+from contextc.tools.questions import Question, form_schema
 from contextc.web.http_errors import HTTPError
 
 # ── pool of executors with their provider clients, one for each model ─────────────────────────────────────────────────
@@ -136,12 +139,30 @@ APPROVAL_CHANGED = (
 RUNS_ELSEWHERE = "Turn {turn} of conversation {name!r} runs in another process ({process}). Answer it there."
 
 
+class InputRequestView(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that a server asks for: a form, with the JSON schema of its values, or a visit to `url` on `host`."""
+
+    key: str
+    message: str
+    schema: JSONObject | UnsetType = UNSET
+    url: str | UnsetType = UNSET
+    host: str | UnsetType = UNSET
+
+
+class QuestionView(Struct, frozen=True, kw_only=True):
+    """A question of an MCP server while a tool runs. `message` and the texts of a schema are the server's."""
+
+    server: str
+    requests: list[InputRequestView]
+
+
 class ApprovalView(Struct, frozen=True, kw_only=True):
     """A pending approval of a tool call, with a preview: `what` as text and `lines` in detail.
 
     `id` is unique and unguessable. `call` is the model's id of the call, which may be reused. `hash` covers the name,
     the arguments, `what` and `lines`: exactly what is displayed. `client` is present, and true, if another client runs
-    the tool itself: it can be denied here, and only that client can answer it.
+    the tool itself: it can be denied here, and only that client can answer it. `question` is present if the call has
+    begun, and its server asks something. Then `hash` covers it, too.
     """
 
     id: str
@@ -152,6 +173,21 @@ class ApprovalView(Struct, frozen=True, kw_only=True):
     lines: list[str]
     hash: str
     client: bool | UnsetType = UNSET
+    question: QuestionView | UnsetType = UNSET
+
+
+def _view_question(question: Question) -> QuestionView:
+    requests = [
+        InputRequestView(
+            key=each.key,
+            message=spell_out_invisible(each.message),
+            schema=UNSET if each.url else form_schema(each),
+            url=each.url or UNSET,
+            host=each.host or UNSET,
+        )
+        for each in question.requests
+    ]
+    return QuestionView(server=question.server, requests=requests)
 
 
 class FollowedTurn(Protocol):
@@ -430,7 +466,11 @@ class TurnManager:
     def _preview(self, approval: Approval) -> ApprovalView:
         call = ToolCall(id=approval.call, name=approval.name, arguments=approval.arguments)
         what, lines = preview_call(call, self.root)
-        digest = sha256(encode_canonical([call.name, call.arguments, what, lines])).hexdigest()
+        covered: list[JSON] = [call.name, call.arguments, what, lines]
+        asked = approval.question
+        if asked is not None:
+            what = spell_out_line(asked.text)
+            covered += [what, msgspec.to_builtins(asked.requests)]
         return ApprovalView(
             id=approval.id,
             call=call.id,
@@ -438,16 +478,27 @@ class TurnManager:
             arguments=call.arguments,
             what=what,
             lines=lines,
-            hash=digest,
+            hash=sha256(encode_canonical(covered)).hexdigest(),
             client=approval.client or UNSET,
+            question=UNSET if asked is None else _view_question(asked),
         )
 
-    async def answer_previewed(self, conversation: str, id: str, hash: str, approve: bool, why: str = "") -> None:
+    async def answer_previewed(
+        self,
+        conversation: str,
+        id: str,
+        hash: str,
+        approve: bool,
+        why: str = "",
+        *,
+        content: JSONObject | None = None,
+        cancel: bool = False,
+    ) -> None:
         """Answer an approval as previewed. Rejected if the preview has changed."""
         shown = await run_blocking(lambda: self._preview(self._pending_approval(conversation, id)))
         if shown.hash != hash:
             raise HTTPError(409, APPROVAL_CHANGED.format(id, hash[:100]), APPROVAL_CHANGED_KIND)
-        await self.answer(conversation, id, approve, why)
+        await self.answer(conversation, id, approve, why, content=content, cancel=cancel)
         try:
             await self.resume_answered(conversation)
         except (ContextcError, HTTPError) as error:  # the answer is stored: any server can continue the turn
@@ -462,16 +513,21 @@ class TurnManager:
         *,
         result: str | None = None,
         failed: bool = False,
+        content: JSONObject | None = None,
+        cancel: bool = False,
     ) -> None:
         """Approve or deny a call. The model gets the reason `why`. The turn is not continued by this.
 
-        `result` is what the client's own tool returned, and `failed` is true if it failed.
+        `result` is what the client's own tool returned, and `failed` is true if it failed. `content` and `cancel`
+        answer a question.
         """
 
         def work() -> None:
             self._pending_approval(conversation, id)
             reason = "" if approve else why
-            self.store.answer_approval(id, approve, reason=reason, who=WHO, result=result, failed=failed)
+            self.store.answer_approval(
+                id, approve, reason=reason, who=WHO, result=result, failed=failed, content=content, cancel=cancel
+            )
 
         try:
             await run_blocking(work)

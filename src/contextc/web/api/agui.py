@@ -199,7 +199,7 @@ NO_END_EVENT = "This turn has no end event."
 CONTEXT_FIELDS = ("provider", "model", "request", "mode", "epoch", "why", "used", "available", "cut")
 INTERRUPT_ANSWER_SCHEMA: JSONObject = {
     "type": "object",
-    "properties": {"approved": {"type": "boolean"}, "why": {"type": "string"}},
+    "properties": {"approved": {"type": "boolean"}, "why": {"type": "string"}, "content": {"type": "object"}},
     "required": ["approved"],
 }
 """JSON schema of the answer to an interrupt."""
@@ -475,7 +475,7 @@ def _interrupt(event: ApprovalRequest) -> JSONObject:
     return {
         "id": f"{event.number}:{event.approval}",
         "reason": "tool_call",
-        "message": f"Approve {event.name}?",
+        "message": event.question or f"Approve {event.name}?",
         "toolCallId": event.id,
         "responseSchema": INTERRUPT_ANSWER_SCHEMA,
         "metadata": {"contextc": {"name": event.name, "arguments": event.arguments}},
@@ -517,7 +517,10 @@ MAX_REQUESTS = 200
 
 
 class InterruptAnswer(Struct, frozen=True, kw_only=True):
-    """The answer to an interrupt: `payload` is `{"approved": true}`, or has a reason `why`."""
+    """The answer to an interrupt: `payload` is `{"approved": true}`, or has a reason `why`.
+
+    The answer to a question of an MCP server has the `content` of its form.
+    """
 
     interruptId: str
     status: str
@@ -659,7 +662,7 @@ async def _apply_results(app: AppState, conversation: str, results: list[ClientR
 async def _apply_decisions(app: AppState, body: RunInput) -> int:
     """Apply decisions on approvals. Return the event number to continue from."""
     pending, after = await run_blocking(app.turns.pending_ids, body.threadId), 0
-    decisions: dict[str, tuple[bool, str]] = {}
+    decisions: dict[str, tuple[bool, str, JSONObject | None]] = {}
     for each in body.resume:
         number, _, approval = each.interruptId.partition(":")
         if (event_number := parse_event_number(number)) is None:
@@ -668,10 +671,11 @@ async def _apply_decisions(app: AppState, body: RunInput) -> int:
             raise HTTPError(409, NOT_PENDING.format(approval), UNKNOWN_APPROVAL_KIND)
         payload = cast(JSONObject, each.payload) if isinstance(each.payload, dict) else {}
         approve = each.status == "resolved" and payload.get("approved") is True
-        decisions.setdefault(approval, (approve, str(payload.get("why") or "")))
+        content = cast(JSONObject, given) if isinstance(given := payload.get("content"), dict) else None
+        decisions.setdefault(approval, (approve, str(payload.get("why") or ""), content))
         after = event_number
-    for approval, (approve, why) in decisions.items():  # all or none
-        await app.turns.answer(body.threadId, approval, approve, why)
+    for approval, (approve, why, content) in decisions.items():  # all or none
+        await app.turns.answer(body.threadId, approval, approve, why, content=content if approve else None)
     return after
 
 

@@ -4,6 +4,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
 from contextc.compiler.compaction import CompactionPreview, StoredCompaction, load_compactions
 from contextc.compiler.compaction import undo_compaction as undo_stored_compaction
@@ -75,11 +76,17 @@ class CancelResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class DecisionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A decision. The model gets `why` if the call is denied. `hash` is that of the preview, from `approvals`."""
+    """A decision. The model gets `why` if the call is denied. `hash` is that of the preview, from `approvals`.
+
+    To a question of an MCP server, `content` has the values of its form, or those of several forms by their keys.
+    Without `approve` it is declined, or with `cancel` only closed.
+    """
 
     approve: bool
     hash: str
     why: str = ""
+    content: JSONObject | None = None
+    cancel: bool = False
 
 
 class NamedDecisionBody(DecisionBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -183,7 +190,15 @@ async def decide_named(app: AppState, name: str, body: NamedDecisionBody) -> Emp
 
 async def _answer_approval(app: AppState, name: str, id: str, decision: DecisionBody) -> EmptyObject:
     try:
-        await app.turns.answer_previewed(name, id, decision.hash, decision.approve, decision.why)
+        await app.turns.answer_previewed(
+            name,
+            id,
+            decision.hash,
+            decision.approve,
+            decision.why,
+            content=decision.content,
+            cancel=decision.cancel,
+        )
     except HTTPError:
         await run_blocking(_refuse_if_elsewhere, app, name, id)  # also raises if the conversation does not exist
         raise
