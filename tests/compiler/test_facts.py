@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 import contextc as cc
-from contextc.compiler.facts_in_texts import find_facts, list_facts, rank_facts
+from contextc.compiler.facts_in_texts import find_facts, list_facts, list_facts_in_words, list_words, rank_facts
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,28 @@ def test_the_same_words_have_the_same_facts_beside_a_sign_beyond_ascii(seed: int
     signs = (" ", "\n", "\t", "\0", "; ", "'", '"', " (", ")", ": ", " = ", "\r\n", "", "\x1f", "|", "!")
     text = "".join([each for _ in range(30) for each in (dice.choice(pieces), dice.choice(signs))])
     assert shown(cc.user(text), most=99) == shown(cc.user(f"{text}\n…"), most=99) != []
+
+
+@pytest.mark.parametrize("end", ["", "\n…", " 端口是8443。"])
+@pytest.mark.parametrize("seed", range(10))
+def test_the_words_of_texts_have_all_facts_without_blanks(seed: int, end: str) -> None:
+    """Guarantee 7.9: an index names nothing that stays in the request, and finds that without a look at each fact."""
+    dice = Random(seed)
+    pieces = (
+        "It is",
+        "ORD-5512",
+        "port 8443",
+        "a/b.py,x_y",
+        "(1,000.5)",
+        "max_size.",
+        "12%",
+        '"id":"A1B2",',
+        "naïve_a",
+    )
+    texts = [" ".join(dice.choices(pieces, k=9)) + end for _ in range(5)]
+    found = {fact for fact in list_facts(texts) if " " not in fact}
+    assert found
+    assert found <= list_facts_in_words(list_words(texts))
 
 
 def test_each_fact_has_the_number_of_the_last_text_with_it() -> None:

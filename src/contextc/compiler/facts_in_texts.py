@@ -134,7 +134,7 @@ def find_facts(text: str) -> list[str]:
     return without_credentials(list_facts([text]))
 
 
-def list_tokens(texts: Iterable[str]) -> dict[str, int]:
+def _list_tokens(texts: Iterable[str]) -> dict[str, int]:
     """Return what blanks and languages without spaces separate, each with the number of the last text that has it."""
     tokens: dict[str, int] = {}
     for number, text in enumerate(texts):
@@ -143,12 +143,12 @@ def list_tokens(texts: Iterable[str]) -> dict[str, int]:
     return tokens
 
 
-def list_facts(texts: Iterable[str], tokens: Mapping[str, int] | None = None) -> dict[str, int]:
+def list_facts(texts: Iterable[str]) -> dict[str, int]:
     """Return the facts in texts, each with the number of the last text that has it. Those that look like a credential
-    are among them, but for those which have a name such as `password` there. `tokens` are those of the texts.
+    are among them, but for those which have a name such as `password` there.
     """
     given = list(texts)
-    tokens = list_tokens(given) if tokens is None else tokens
+    tokens = _list_tokens(given)
     whole, ends = "\n".join(given), [*accumulate([len(text) + 1 for text in given])]
     facts = {figure: bisect(ends, at) for at, figure, _ in _iter_spaced_figures(whole)}
     for token, number in tokens.items():
@@ -173,6 +173,25 @@ def list_facts(texts: Iterable[str], tokens: Mapping[str, int] | None = None) ->
         found = _iter_error_texts(given[number], secrets.get(number, ()))
         errors.update({error: number for error, is_error in found if is_error})
     return errors | facts
+
+
+def list_words(texts: Iterable[str]) -> set[str]:
+    """Return the words in texts, each with the signs around it that a fact does not have."""
+    plain, others = list[str](), list[str]()
+    for text in texts:
+        (plain if text.isascii() else others).append(text)
+    words = {*"\n".join(plain).encode().translate(_BETWEEN_WORDS).decode().split()}
+    return words.union(*map(_WORD.findall, others))
+
+
+def list_facts_in_words(words: Iterable[str]) -> set[str]:
+    """Return all facts in words, and what may be one."""
+    simple, others = list[str](), list[str]()
+    for word in words:
+        (others if "," in word or not word.isascii() else simple).append(word)
+    facts = {word.strip(_AROUND) for word in simple}
+    facts.update([each.fact for word in others for each in _split(word)])
+    return facts
 
 
 def list_texts(message: Message) -> list[str]:

@@ -20,7 +20,7 @@ from itertools import chain
 from math import fsum, log2
 
 from contextc.compiler.draft import Draft
-from contextc.compiler.facts_in_texts import Fact, find_facts, list_facts, list_tokens, rank_facts
+from contextc.compiler.facts_in_texts import Fact, find_facts, list_facts_in_words, list_words, rank_facts
 from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, result_id
 from contextc.formats.message_preparation import describe_media
 from contextc.messages import Media, Message, Tag, Text, escape_markers, escaped_line, with_tags
@@ -45,7 +45,7 @@ MAX_MISSES = 20
 SENTENCE_LENGTH = 200
 TOKENS_AROUND_LINE = 2
 """Tokens that a line may take beside those of its text: for its line break, and for signs that it joins."""
-_AROUND_WORDS = ".,:;!?()[]{}<>\"'`*"
+_AROUND_WORDS = ".,:?"
 _SENTENCE = re.compile("[^.!?\u3002\uff01\uff1f\n]++[.!?\u3002\uff01\uff1f\n]*+")
 
 
@@ -152,13 +152,15 @@ class KeptHistory:
             if self.is_said(where) and where not in kept
             for text in [_shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)]
         )
-        tokens, whole = list_tokens(shown), "\n".join(shown)
-        known, words = list_facts(shown, tokens), _list_words(tokens if whole.isascii() else {*whole.split()})
+        found, whole = list_words(shown), "\n".join(shown)
+        known, words = list_facts_in_words(found), {word.strip(_AROUND_WORDS) for word in found}
         misses = 0
         for fact in chain(facts, people):
             if fact.text in known or (
                 (" " in fact.text or fact.text.isalpha())
-                and (not fact.text.isascii() or _list_words(fact.text.split()) <= words)
+                and (
+                    not fact.text.isascii() or {word.strip(_AROUND_WORDS) for word in list_words([fact.text])} <= words
+                )
                 and fact.text in whole
             ):
                 continue
@@ -197,10 +199,6 @@ class KeptHistory:
 
 def _seq(place: int) -> int:
     return place & SEQ_MASK
-
-
-def _list_words(tokens: Iterable[str]) -> set[str]:
-    return {token.strip(_AROUND_WORDS) for token in tokens}
 
 
 def _shorten(text: str, most: int) -> str:

@@ -59,6 +59,8 @@ MAX_TERM = 64
 MAX_WHOLE = 200
 """Length above which an identifier is no term as a whole, such as a long URL or a list of numbers."""
 MAX_QUERY_TERMS = 48
+KNOWN_TOKENS = 1 << 15
+"""Number of short tokens whose terms are kept: the same ones occur in many texts."""
 
 _WORD = (
     "[0-9A-Za-z_"
@@ -118,16 +120,26 @@ class TextToken(NamedTuple):
 
 def list_terms(text: str) -> set[str]:
     """Return the terms of a text."""
-    if text.isascii():
-        tokens = {*text.encode().translate(_APART).decode().split()}
-        joined = [token for token in tokens if not token.isalnum()]
-        tokens.difference_update(joined)
-        tokens.update(*map(_TOKEN.findall, joined))
-    else:
-        tokens = {*_TOKEN.findall(text)}
+    tokens = text.encode().translate(_APART).decode().split() if text.isascii() else _TOKEN.findall(text)
+    terms = {*chain.from_iterable(map(_known_terms.__getitem__, {*tokens}))}
     if "\\" in text:
-        tokens.update(_TOKEN.findall(_ESCAPE.sub("  ", text)))
-    return {*chain.from_iterable(map(_terms_of, tokens))}
+        terms.update(*map(_terms_of, _TOKEN.findall(_ESCAPE.sub("  ", text))))
+    return terms
+
+
+class _KnownTerms(dict[str, tuple[str, ...]]):
+    """Has the terms of tokens, also of those with signs around them. A lookup takes no call: most words are known."""
+
+    def __missing__(self, token: str) -> tuple[str, ...]:
+        terms = tuple(dict.fromkeys(chain.from_iterable(map(_terms_of, _TOKEN.findall(token)))))
+        if len(token) <= MAX_TERM:
+            if len(self) >= KNOWN_TOKENS:
+                self.clear()
+            self[token] = terms
+        return terms
+
+
+_known_terms = _KnownTerms()
 
 
 def iter_tokens(text: str) -> Iterator[TextToken]:
