@@ -16,7 +16,7 @@ long listing does not displace all others. What people wrote, what the model too
 import re
 from bisect import bisect
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate, chain, compress, repeat
