@@ -1,5 +1,6 @@
 """Leases: one turn at a time, expiry, and recovery after a process dies. Every test runs on every store."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -88,6 +89,26 @@ def test_leases_that_follow_each_other_are_renewed_by_one_thread(store: cc.Store
         with store.lease("demo"):
             found |= keepers() - before
     assert len(found) == 1
+
+
+def test_a_task_that_is_removed_before_its_thread_wakes_does_not_end_the_thread() -> None:
+    """Guarantee 11.1: the thread was woken for a task, and waits on without one."""
+    scheduler = Scheduler()
+    scheduler.run_every(600, lambda: None)()
+    thread = scheduler._thread
+    assert thread is not None
+    for _ in range(3):
+        with scheduler._changed:  # so that the thread wakes when the task is removed
+            scheduler._wakes_at = math.inf
+            scheduler.run_every(5, lambda: None)()
+        deadline = time.monotonic() + 30
+        while scheduler._wakes_at == math.inf and thread.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.001)
+    assert scheduler._thread is thread
+    assert thread.is_alive()
+    scheduler.stop()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def test_leases_are_renewed_together_and_one_that_is_lost_takes_none_along(store: cc.Store) -> None:

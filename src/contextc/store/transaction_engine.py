@@ -296,12 +296,14 @@ class Scheduler:
 
     def _wait_for_due(self) -> tuple[Callable[[list[Any]], None], list[Any]] | None:
         """Wait until tasks are due. Return the one to run first, with its items, or None after a time without tasks."""
-        is_idle = False
+        ends = time.monotonic() + IDLE_SECONDS
         with self._changed:
-            while self._tasks or (self._lingers and not is_idle):
-                now, is_idle = time.monotonic(), not self._tasks
-                self._wakes_at = min([task.due for task in self._tasks.values()], default=now + IDLE_SECONDS)
-                if self._wakes_at <= now:
+            while self._tasks or (self._lingers and time.monotonic() < ends):
+                now = time.monotonic()
+                if self._tasks:
+                    ends = now + IDLE_SECONDS
+                self._wakes_at = min([task.due for task in self._tasks.values()], default=ends)
+                if self._tasks and self._wakes_at <= now:
                     return self._take_due(now)
                 self._changed.wait(self._wakes_at - now)
             self._thread = None
