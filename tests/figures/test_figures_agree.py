@@ -1,0 +1,168 @@
+"""All surfaces name the same figure: a figure that is in two places is compared wherever it is.
+
+A surface is one way to see a store: a command, an endpoint, a file. Each notes its figures by name, such as
+`run: requests` or `run/3f2a/4: input`. Names that one surface alone knows are not counted.
+"""
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+
+import contextc as cc
+from contextc.cli import app
+from contextc.web.app_state import ServerOptions
+from contextc.web.application import create_application
+from tests.figures.sample_store import CONVERSATIONS, fill_store
+
+ENOUGH = 60
+Run = Callable[..., str]
+
+
+class Figures:
+    """Figures by name, with what each surface says."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, dict[str, object]] = defaultdict(dict)
+
+    def note(self, surface: str, about: str, **figures: object) -> None:
+        """Note what a surface says about a thing."""
+        for name, value in figures.items():
+            said = self._said[f"{about}: {name}"]
+            value = round(value, 8) if isinstance(value, float) else value
+            assert said.setdefault(surface, value) == value, f"{surface} says two things about {about}: {name}"
+
+    @property
+    def compared(self) -> dict[str, dict[str, object]]:
+        """The figures that several surfaces name."""
+        return {name: said for name, said in self._said.items() if len(said) > 1}
+
+    @property
+    def contradictions(self) -> dict[str, dict[str, object]]:
+        return {name: said for name, said in self.compared.items() if len(set(map(repr, said.values()))) > 1}
+
+
+@pytest.fixture
+def address(tmp_path: Path) -> str:
+    found = f"sqlite:///{tmp_path}/figures.db"
+    fill_store(found)
+    return found
+
+
+@pytest.fixture
+def client(address: str, tmp_path: Path) -> Iterator[TestClient]:
+    options = ServerOptions(root=tmp_path, model="replay:none.jsonl")
+    with (
+        cc.open_store(address) as store,
+        TestClient(create_application(store, options), base_url="http://127.0.0.1:8377") as asking,
+    ):
+        yield asking
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run a command in this process: the walk has a hundred of them."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.chdir(tmp_path)
+
+    def command(*arguments: str) -> str:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            app(arguments)
+        printed = capsys.readouterr()
+        assert not ended.value.code, printed.err
+        return printed.out
+
+    return command
+
+
+def test_all_surfaces_name_the_same_figures(run: Run, client: TestClient, address: str) -> None:
+    figures = Figures()
+    walk_api(figures, client)
+    walk_commands(figures, run, address)
+    compared = figures.compared
+    sys.stdout.write(f"{len(compared)} figures compared, {sum(map(len, compared.values()))} values\n")
+    assert figures.contradictions == {}
+    assert len(compared) >= ENOUGH
+
+
+def walk_api(figures: Figures, client: TestClient) -> None:
+    """Note the figures of the HTTP API, which the web UI shows."""
+
+    def ask(path: str, **query: Any) -> Any:
+        answer = client.get(f"/api/{path}", params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    overview = ask("overview")
+    figures.note("overview", "store", conversations=overview["found"])
+    for each in overview["conversations"]:
+        found = each["figures"]
+        figures.note(
+            "overview", each["conversation"]["name"], messages=each["conversation"]["length"],
+            **{name: found[name] for name in ("input", "output", "cache_read", "cost")},
+        )  # fmt: skip
+    for name in CONVERSATIONS:
+        timeline = ask(f"conversations/{name}/timeline")
+        totals = timeline["totals"]
+        figures.note(
+            "timeline", name, **{each: totals[each] for each in ("requests", "input", "output", "cache_read", "cost")}
+        )
+        for step in timeline["requests"]:
+            about = f"{name}/{step['model']}/{step['request']}"
+            figures.note(
+                "timeline", about, size=step["used"], output=step["output"], cost=step["cost"], window=step["window"],
+                room=step["available"], cache_read=step["cache_read"], epoch=step["epoch"],
+            )  # fmt: skip
+            request = ask(f"conversations/{name}/requests/{step['channel']}/{step['request']}")
+            usage: dict[str, Any] = request["usage"] or {}
+            figures.note(
+                "request", about, size=request["budget"]["input"], output=usage.get("output"), cost=request["cost"],
+                window=request["budget"]["window"], room=request["budget"]["room"],
+                cache_read=usage.get("cache_read"), epoch=request["epoch"],
+            )  # fmt: skip
+        found = ask(f"conversations/{name}/findings")
+        figures.note("findings", name, cache_share=found["costs"]["cache_share"])
+        for place, each in enumerate(found["findings"]):
+            figures.note(
+                "findings", f"{name}, finding {place}", **{key: each[key] for key in ("code", "tokens", "cost")}
+            )
+
+
+def walk_commands(figures: Figures, run: Run, address: str) -> None:
+    """Note the figures of the commands."""
+
+    def ask(*arguments: str) -> Any:
+        return json.loads(run(*arguments, "--json", "--store", address))
+
+    listed = ask("list")
+    figures.note("list", "store", conversations=len(listed))
+    for each in listed:
+        figures.note("list", each["name"], messages=each["length"])
+    for name in CONVERSATIONS:
+        found: Any = ask("explain", name)
+        channels: list[Any] = found if "lines" not in found else [found]
+        for model in [f"{each['provider']}:{each['model']}" for each in channels]:
+            for each in ask("explain", name, "--requests", "--model", model):
+                record = each["record"]
+                about = f"{name}/{model}/{record['request']}"
+                seen = ask("explain", name, str(record["request"]), "--model", model)
+                usage = seen.get("usage", {})
+                figures.note("explain --requests", about, cost=each["cost"])
+                figures.note(
+                    "explain", about, size=seen["budget"]["input"], output=usage.get("output"),
+                    window=seen["budget"]["window"], epoch=seen["epoch"],
+                )  # fmt: skip
+        found = ask("findings", name, "--costs")
+        (costs,) = found["costs"]
+        figures.note("findings", name, cache_share=costs["cache_share"])
+        for place, each in enumerate(found["findings"]):
+            figures.note(
+                "command", f"{name}, finding {place}", **{key: each[key] for key in ("code", "tokens", "cost")}
+            )
