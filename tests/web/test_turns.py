@@ -20,6 +20,7 @@ from contextc.web.turn_manager import ApprovalView
 from tests.cli.chat_terminal import home, recorded, refuses
 from tests.executor.scripted_provider import Say, says
 from tests.forked_commands import CommandProcess
+from tests.growing_containers import BOUNDED, count_entries, grown_containers
 from tests.telemetry.exported_spans import TRACEPARENT, came_from, exporting
 from tests.web.conftest import Served
 from tests.web.sse_reader import kinds, listening, read_events, until
@@ -406,3 +407,20 @@ def test_a_body_that_cannot_be_read_reports_where(server: Served) -> None:
     assert "inputs" in answer["error"]["message"]
     role = post(server, "demo/turns", 400, input=json.loads(encode_message(cc.assistant("I am no input."))))
     assert role["error"]["kind"] == "InvalidInput"
+
+
+def test_a_server_keeps_nothing_of_turns_that_have_ended(server: Served, tmp_path: Path) -> None:
+    """Turns, streams and their watchers leave no entries for their conversations but those of bounded caches."""
+    count = 15
+    model = recorded(tmp_path / "many.jsonl", *[says("Good day.")] * (2 * count))
+
+    def serve(first: int) -> None:
+        for number in range(first, first + count):
+            post(server, f"visitor-{number}/turns", 202, input="Hello", model=model)
+            assert kinds(read_events(server.url, f"visitor-{number}"))[-1] == "turn-finish"
+
+    serve(0)
+    before = count_entries()
+    serve(count)
+    recorded_calls = "Replay.calls"  # as many as the recording has replies
+    assert grown_containers(before, count) <= {*BOUNDED, "TurnManager._models", recorded_calls}

@@ -57,6 +57,8 @@ OWN_ID = "adk-"
 MARKS = ("<<<BEGIN_SYSTEM_INSTRUCTION>>>", "<PAST_CONVERSATIONS>")
 """Contained in what ADK adds to a request: the instruction, if there is a static one too, and preloaded memory."""
 BYTES_PER_TOKEN = 3
+MAX_CONVERSATIONS = 10_000
+"""Maximum number of conversations whose added tokens are remembered."""
 EMPTY_REPLY = "the reply is empty"
 
 
@@ -149,6 +151,8 @@ class ContextcPlugin(BasePlugin):
         self._added.pop(request.preparer.conversation, None)
         if found.added:
             self._added[request.preparer.conversation] = found.added
+            if len(self._added) > MAX_CONVERSATIONS:
+                del self._added[next(iter(self._added))]
         await run_blocking(partial(self._requests.commit, request, reply))
 
     async def on_model_error_callback(

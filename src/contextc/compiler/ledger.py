@@ -261,11 +261,12 @@ def save_summary(
 #
 # `CachedChannelRows` is a channel at one version. Later versions of the same channel share its lists, which only grow;
 # `count` is the length that belongs to this version. The cache of a store holds the most recently used channels up to
-# a number of bytes. Others are read again from the ledger.
+# a number of bytes, and of channels. Others are read again from the ledger.
 
 
-MAX_BYTES = 64_000_000
-ROW_BYTES = 400  # estimated memory of a row besides its wire form
+MAX_BYTES, MAX_CHANNELS = 64_000_000, 2_000
+CHANNEL_BYTES, ROW_BYTES = 3_600, 650
+"""Estimated memory of a channel without rows, and half of that of a row without its wire form."""
 MAX_UNJOINED_ROWS = 24  # maximum number of rows that are not yet joined into the front chunk
 
 
@@ -364,7 +365,7 @@ class CachedChannelRows:
     @property
     def memory_bytes(self) -> int:
         """Estimated bytes of memory: the rows, and their joined form."""
-        return 2 * self.size
+        return CHANNEL_BYTES + 2 * self.size
 
     @property
     def rows(self) -> Sequence[StoredRow]:
@@ -429,10 +430,10 @@ Cached = TypeVar("Cached", bound=Cacheable)
 
 
 class RecentChannels(Generic[Cached]):
-    """One value for each of the most recently used channels, up to a number of bytes."""
+    """One value for each of the most recently used channels, up to a number of bytes, and of channels."""
 
-    def __init__(self, limit: int = MAX_BYTES) -> None:
-        self.limit = limit
+    def __init__(self, limit: int = MAX_BYTES, channels: int = MAX_CHANNELS) -> None:
+        self.limit, self.channels = limit, channels
         self._kept: OrderedDict[Channel, Cached] = OrderedDict()
         self._size = 0
         self._lock = threading.Lock()
@@ -446,7 +447,7 @@ class RecentChannels(Generic[Cached]):
             self._remove(channel)
             self._kept[channel] = shown
             self._size += shown.memory_bytes
-            while self._size > self.limit and len(self._kept) > 1:
+            while len(self._kept) > self.channels or (self._size > self.limit and len(self._kept) > 1):
                 _, oldest = self._kept.popitem(last=False)
                 self._size -= oldest.memory_bytes
 

@@ -108,6 +108,7 @@ class TurnOwner(Protocol):
         ...
 
 
+MAX_ADDRESSES = 1_000
 _refused_by_address: dict[tuple[str, ...], set[str]] = {}
 _refused_by_client: WeakKeyDictionary[Endpoint, set[str]] = WeakKeyDictionary()
 
@@ -119,6 +120,8 @@ class ClientCache:
         self._provider, self._store, self.given = provider, store, given
         address = (provider.name, provider.url, provider.key, provider.model_id)
         known = _refused_by_address if given is None else _refused_by_client
+        if len(_refused_by_address) > MAX_ADDRESSES:
+            _refused_by_address.clear()
         self.refused_betas = known.setdefault(cast(Any, address if given is None else given), set())
         """Beta flags that the endpoint has refused. This process does not send them to it again."""
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Endpoint] = WeakKeyDictionary()

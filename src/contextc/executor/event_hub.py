@@ -116,7 +116,9 @@ class EventHub:
                 del store
             has_failed = False
             numbered = {name: state.conversation for name, state in found.items()}
-            self._numbers = numbered if changed is None else self._numbers | numbered
+            if changed is not None:
+                numbered = {name: known for name, known in self._numbers.items() if name in self._inboxes} | numbered
+            self._numbers = numbered
             for name, inboxes in watched.items():
                 for inbox in inboxes:
                     inbox.compare_with_store(*found.get(name, WatchedState())[:2])

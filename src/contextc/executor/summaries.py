@@ -276,6 +276,8 @@ CHECK_STEP = 0.05
 """The share of the window by which a conversation must grow before it is checked again."""
 MAX_SECONDS = 600.0
 """Time limit of a summary in the background, and of its claim."""
+MAX_REMEMBERED = 1_000
+"""Maximum number of conversations whose last check is remembered. Others are checked once more."""
 CLAIM_STATE = "contextc.summarizing"
 """Name of the state with the process that writes a summary."""
 
@@ -293,7 +295,8 @@ class BackgroundSummaries:
     def __init__(self) -> None:
         self._writing: dict[str, _Writing] = {}
         self._checked: dict[str, float] = {}
-        self._written: set[str] = set()
+        """The share of the window at which a conversation was last checked, 1.0 if a summary was asked for."""
+        self._written: dict[str, None] = {}
         """The conversations with a new summary that no turn has looked for yet."""
 
     def start(
@@ -313,7 +316,7 @@ class BackgroundSummaries:
             return
         if conversation in self._writing or share < self._checked.get(conversation, 0) + CHECK_STEP:
             return
-        self._checked[conversation] = share
+        _remember(self._checked, conversation, share)
         is_prepared = asyncio.Event()
         written = self._write(config, conversation, steps, summarize, is_prepared)
         task = asyncio.get_running_loop().create_task(written)
@@ -343,9 +346,9 @@ class BackgroundSummaries:
                     reached = await begin_compaction(compaction)
                     is_prepared.set()
                     if isinstance(reached, SummarizerInput):
-                        self._checked[conversation] = 1.0  # asked for once until the context is trimmed
+                        _remember(self._checked, conversation, 1.0)  # asked for once until the context is trimmed
                     if await run_compaction(compaction, summarize, reached) is not None:
-                        self._written.add(conversation)
+                        _remember(self._written, conversation, None)
                 finally:
                     await run_blocking(claim.release)
         except Exception as error:
@@ -363,7 +366,7 @@ class BackgroundSummaries:
         if (writing := self._find(conversation)) is not None:
             await asyncio.wait([writing.task])
         is_new = conversation in self._written
-        self._written.discard(conversation)
+        self._written.pop(conversation, None)
         return is_new
 
     async def close(self) -> None:
@@ -378,6 +381,13 @@ class BackgroundSummaries:
         """Return the summary of a conversation that is being written in the running event loop."""
         writing = self._writing.get(conversation)
         return writing if writing is not None and writing.task.get_loop() is asyncio.get_running_loop() else None
+
+
+def _remember(known: dict[str, T], conversation: str, value: T) -> None:
+    known.pop(conversation, None)
+    known[conversation] = value
+    if len(known) > MAX_REMEMBERED:
+        del known[next(iter(known))]
 
 
 class _Claim:

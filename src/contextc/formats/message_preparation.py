@@ -470,7 +470,7 @@ class OpenCalls(Generic[T]):
 # and its result always match.
 
 
-CACHE_SIZE = 65_536
+CACHE_SIZE = 8_192
 ESCAPE = re.compile(r"_x([0-9A-F]{2,6})_")
 CallOrResult: TypeAlias = ToolCall | ToolResult
 

@@ -123,13 +123,13 @@ class ObservedChannelCache:
         with self._lock:
             self._remove(channel)
             self._known[channel] = known
-            self._bytes += known.state.size
+            self._bytes += ledger.CHANNEL_BYTES + known.state.size
             while self._bytes > MAX_CACHED_BYTES and len(self._known) > 1:
                 self._remove(next(iter(self._known)))
 
     def _remove(self, channel: Channel) -> None:
         if (known := self._known.pop(channel, None)) is not None:
-            self._bytes -= known.state.size
+            self._bytes -= ledger.CHANNEL_BYTES + known.state.size
 
 
 class PendingChannels:

@@ -587,11 +587,18 @@ def new_uid() -> str:
     return f"{now_ms():012x}{os.urandom(10).hex()}"
 
 
-class VerifiedRanges:
-    """The range of each branch whose rows a store handle has read and verified against their ids."""
+MAX_VERIFIED = 10_000
 
-    def __init__(self) -> None:
+
+class VerifiedRanges:
+    """The range of each branch whose rows a store handle has read and verified against their ids.
+
+    The branches that were added last are known, so many at most.
+    """
+
+    def __init__(self, most: int = MAX_VERIFIED) -> None:
         self._known: dict[int, tuple[int, int]] = {}
+        self._most = most
 
     def first_unverified(self, branch: int, first: int, last: int) -> int:
         """Return the first seq from `first` to `last` that was not verified yet, or a seq after `last` if all were."""
@@ -604,6 +611,8 @@ class VerifiedRanges:
             self._known[branch] = min(low, first), max(high, last)
         elif last - first > high - low:
             self._known[branch] = first, last
+        if len(self._known) > self._most:
+            self._known.pop(next(iter(self._known)), None)
 
 
 def load_between(

@@ -1,0 +1,58 @@
+"""The containers of this process that grow, named by the attributes that hold them."""
+
+import gc
+from collections import OrderedDict
+from collections.abc import Generator
+from typing import Any, cast  # anything may be in a container
+
+BOUNDED = {
+    "ArgumentCache._instructions",
+    "ArgumentCache._terms",
+    "ChannelCache._kept",
+    "IdentifierCodec.known_unchanged",
+    "MessageCompiler._heads_stored",
+    "Store._tips",
+    "VerifiedRanges._known",
+}
+"""The containers that may get an entry for each conversation, because they have a limit."""
+
+
+def count_entries() -> dict[int, int]:
+    """Return the number of entries of each container, by its id."""
+    return {number: len(each) for number, each in all_containers().items()}
+
+
+def all_containers() -> dict[int, Any]:
+    """Return all containers of this process, also those without references that the garbage collector must follow."""
+    gc.collect()
+    tracked = gc.get_objects()
+    found = [each for owner in tracked for each in (owner, *gc.get_referents(owner))]
+    return {id(each): each for each in found if type(each) in (dict, set, list, OrderedDict)}
+
+
+def grown_containers(before: dict[int, int], by: int) -> set[str]:
+    """Return the names of the containers that have at least so many entries more than before."""
+    found = all_containers()
+    grown = [each for number, each in found.items() if len(each) - before.get(number, len(each)) >= by]
+    return {name for each in grown for name in _owners(each, found)}
+
+
+def _owners(container: Any, seen: dict[int, Any]) -> Generator[str]:
+    """Yield the attributes and globals that are a container."""
+    holder: Any
+    for holder in gc.get_referrers(container):
+        if holder is seen:
+            continue
+        kind: type = type(holder)
+        if hasattr(holder, "__dict__") or hasattr(kind, "__slots__"):
+            slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
+            values = {**getattr(holder, "__dict__", {}), **{name: getattr(holder, name, None) for name in slots}}
+            yield from [f"{kind.__name__}.{name}" for name, value in values.items() if value is container]
+        elif type(holder) is dict:
+            for name, value in cast(dict[Any, Any], holder).items():
+                if value is container:
+                    yield from [
+                        f"{type(owner).__name__}.{name}"
+                        for owner in gc.get_referrers(holder)
+                        if getattr(owner, "__dict__", None) is holder
+                    ]
