@@ -1,6 +1,7 @@
 """Each observed request goes to its conversation: by name, by the client's ids, by its content."""
 
-from itertools import count
+from collections.abc import Callable
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -123,6 +124,123 @@ def test_only_a_retry_of_the_same_run_continues_a_failed_request(store: cc.Store
     one = see(store, "a", exchange_id="run/1")
     assert see(store, "a", reply="b", exchange_id="other/1").conversation != one.conversation
     assert see(store, "a", reply="b", exchange_id="run/2").conversation == one.conversation
+
+
+DOOR = "The door in the north wall number {} is red."
+CALLED = {"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}
+Rewriting = Callable[[list[Wire], int], list[Wire]]
+
+
+def run_agent(
+    store: cc.Store, rewrite: Rewriting, run: str = "run", *, has_tools: bool, note: str = ""
+) -> list[ObservedRequest]:
+    """Record the requests of an agent of five steps. `rewrite` returns what it sends of its history in a step."""
+    system, seen = {"role": "system", "content": "Look."}, list[ObservedRequest]()
+    history: list[Wire] = [{"role": "user", "content": f"Look at the doors. {note}"}]
+    for step in range(5):
+        calls = [{"id": f"call_{note}aBcD{step}", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+        said: Wire = {
+            "role": "assistant",
+            "content": DOOR.format(f"{note}{step}"),
+            **({"tool_calls": calls} if has_tools else {}),
+        }
+        reply = answer("")
+        reply["choices"][0]["message"] = said
+        body = {
+            "model": "gpt-5",
+            "messages": [system, *rewrite(history, step)],
+            **({"tools": [CALLED]} if has_tools else {}),
+        }
+        id = f"{run}/{note}{step}"
+        seen.append(cc.observe(store, request=body, reply=reply, format="openai_chat", exchange_id=id))
+        result = {"role": "tool", "tool_call_id": calls[0]["id"], "content": f"red {step}"}
+        history = [*history, said, result if has_tools else {"role": "user", "content": f"And number {step}?"}]
+    return seen
+
+
+def edited(history: list[Wire], _: int) -> list[Wire]:
+    return [{**each, "content": "It is red."} if each["role"] == "assistant" else each for each in history]
+
+
+def trimmed(history: list[Wire], _: int) -> list[Wire]:
+    return history[:1] + history[1:][-4:]
+
+
+def without_replies(history: list[Wire], _: int) -> list[Wire]:
+    return [each for each in history if each["role"] != "assistant"]
+
+
+def with_a_clock(history: list[Wire], step: int) -> list[Wire]:
+    return [{"role": "user", "content": f"It is 10:0{step}. Look."}, *history[1:]]
+
+
+def summarized(history: list[Wire], step: int) -> list[Wire]:
+    told = {"role": "user", "content": "You have seen three doors."}
+    return [told, *history[-2 * (step - 2) :]] if step > 2 else history
+
+
+@pytest.mark.parametrize(
+    ("rewrite", "has_tools"),
+    [*product((edited, trimmed, with_a_clock, summarized), (True, False)), (without_replies, False)],
+)
+def test_an_agent_that_rewrites_its_history_stays_one_conversation(
+    store: cc.Store, rewrite: Rewriting, has_tools: bool
+) -> None:
+    """A client without ids. Another run of it, and another task of the same run, are conversations of their own."""
+    runs = [
+        run_agent(store, rewrite, has_tools=has_tools),
+        run_agent(store, rewrite, has_tools=has_tools, note="Another. "),
+        run_agent(store, rewrite, "later", has_tools=has_tools),
+    ]
+    names = [{each.conversation for each in run} for run in runs]
+    assert [len(each) for each in names] == [1, 1, 1]
+    assert len({name for some in names for name in some}) == 3
+    for each in (each for run in runs for each in run):
+        assert [each.conversation, each.record.request] in [[*some, n] for some in names for n in range(1, 6)]
+
+
+def test_what_continues_an_own_summary_is_the_same_conversation(store: cc.Store) -> None:
+    """Nothing else of the history is kept."""
+    ids = (f"run/{number}" for number in count())
+
+    def ask(*said: str, reply: str) -> ObservedRequest:
+        body = chat(*said, tools=[CALLED])
+        return cc.observe(store, request=body, reply=answer(reply), format="openai_chat", exchange_id=next(ids))
+
+    summary = "You have looked at the doors in the north wall: all are red."
+    first = ask("Look.", "Yes.", "Summarize what you did.", reply=summary)
+    second = ask(f"This goes on from an earlier conversation. {summary} Now the south wall.", reply="Done.")
+    assert (second.conversation, second.record.why) == (first.conversation, "compacted by the client")
+    assert ask("Now the east wall.", reply="Done.").conversation != first.conversation
+
+
+def test_conversations_of_a_run_that_look_alike_stay_apart(store: cc.Store) -> None:
+    """Examples in a prompt that a model repeats, answers that are equal, and the same prompt more than once."""
+    ids = (f"run/{number}" for number in count())
+    examples = ("Is the red door nice?", "positive, and very nice indeed", "Is the grey one?", "negative, in every way")
+    asked = [
+        see(store, *examples, f"Is door {number}?", reply=examples[1], exchange_id=next(ids)) for number in range(3)
+    ]
+    asked += [see(store, "The same.", reply=DOOR.format(number), exchange_id=next(ids)) for number in range(3)]
+    dialogs = [[f"Hello from {number}."] for number in range(3)]
+    reply = "I understand that, please go on."
+    found = [set[str]() for _ in dialogs]
+    for turn in range(4):
+        for number, said in enumerate(dialogs):
+            found[number].add(see(store, *said[-5:], reply=reply, exchange_id=next(ids)).conversation)
+            said += [reply, f"{number} goes on in turn {turn}"]
+    assert len({each.conversation for each in asked}) == 6
+    assert [len(each) for each in found] == [1, 1, 1]
+    assert len({name for some in found for name in some}) == 3
+
+
+def test_another_agent_that_gets_a_rewritten_history_is_linked(store: cc.Store) -> None:
+    """Such as one without tools, which summarizes it."""
+    main = run_agent(store, trimmed, has_tools=True)
+    said = (DOOR.format(3), "Sum that up.")
+    other = see(store, "What was done:", *said, reply="Five doors.", exchange_id="run/9")
+    assert other.conversation != main[0].conversation
+    assert link(store, other)[:2] == ("side", main[0].conversation)
 
 
 def test_a_reply_that_is_generated_again_is_a_branch(store: cc.Store) -> None:

@@ -3,18 +3,20 @@
 By content, a request belongs to the conversation whose last request and reply it continues. Of several, the most recent
 one counts. A request that only begins like another one, or is the same as a first one, starts a conversation of its
 own, unless it repeats a request of this run that got no answer, or ends with the last reply of the other one: then the
-client left out messages. Within one session
-of a client, a request that continues nothing is a side request or a sub-agent if its system prompt and tools are other
-ones; otherwise the client rewrote its history. The parent of a sub-agent is the request whose reply called a tool with
-the sub-agent's task. A conversation with content of our own is never continued: a linked one takes what belongs to it.
+client left out messages. A request that contains what a model wrote in another conversation of this run belongs to that
+one, too: the client edited or trimmed its history. Within one session of a client, a request that continues nothing is
+a side request or a sub-agent if its system prompt and tools are other ones; otherwise the client rewrote its history.
+The parent of a sub-agent is the request whose reply called a tool with the sub-agent's task. A conversation with
+content of our own is never continued: a linked one takes what belongs to it.
 """
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
-from itertools import count
+from itertools import count, groupby
 from typing import Literal, NamedTuple, TypeAlias, cast
 
-from contextc._json import JSON, JSONObject, as_object, decode_json
+from contextc._json import JSON, JSONObject, as_object, decode_json, encode, encode_canonical
 from contextc.compiler import ledger
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import RequestRecord, record_from_json
@@ -35,7 +37,7 @@ from contextc.observation.observed_request import NewNames, RecordOptions
 from contextc.observation.request_rows import is_model_output
 from contextc.store.ledger_schema import Channel, ChannelState, HeadHashes, RowRange, state_from_json, unpack_record
 from contextc.store.message_log import SEQ_BITS, SEQ_MASK, BranchTip, decode_row, find_tip, load_messages, make_place
-from contextc.store.message_matching import OBSERVED, is_same
+from contextc.store.message_matching import GENERATED_ID, OBSERVED, is_same
 from contextc.store.transaction_engine import Transaction
 
 # ── the stored index ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,7 +286,10 @@ TASK_ELEMENTS = 4
 """Elements at the end of a sub-agent's first request that may contain its task."""
 MIN_CALL_LENGTH = 8
 MIN_TASK_LENGTH = 16
-"""Length of a task that identifies a sub-agent of a client without ids."""
+"""Length of a text that is not equal by chance: the task of a sub-agent of a client without ids, a reply."""
+MIN_SUMMARY_LENGTH = 40
+MAX_OUTPUT_ELEMENTS = 64
+"""Elements at the end of a request in which output of a model is looked up."""
 
 
 def match_content(
@@ -342,6 +347,8 @@ class ConversationFinder:
         self.given, self.answer, self.conversation, self.began, self.head = given, answer, conversation, began, head
         self.options, self.decoder = options, decoder
         self._waiting, self._linked = "", b""
+        self.is_summarized = False
+        """True if the request begins with the summary that was the last reply of its conversation."""
 
     @property
     def group(self) -> str:
@@ -377,10 +384,18 @@ class ConversationFinder:
             is_retried=self._is_of_run,
         )
         found = found or self._match_reply(tx)
+        rewritten = self._match_rewritten(tx) if found is None else None
         base = names.base if names is not None else given.provider_name
         if self._is_side:
+            found = found or rewritten
             parent = (self._number_of(tx, found[0]), found[1]) if found is not None else (0, 0)
             return self._new_name(tx, base), ConversationMatch("", "side", *parent), 0
+        if found is None and rewritten is not None:
+            if self._has_same_tools(tx, rewritten[0]):
+                return rewritten[0], None, 0
+            kind: Kind = "agent" if self.head.tools else "side"
+            parent = self._number_of(tx, rewritten[0]), rewritten[1]
+            return self._new_name(tx, base), ConversationMatch("", kind, *parent), 0
         if found is not None:
             return found[0], None, found[1]
         caller = next((each for each in self._callers(tx, MIN_TASK_LENGTH) if _is_last(tx, each[2])), None)
@@ -555,6 +570,85 @@ class ConversationFinder:
                 return name, place
         return None
 
+    def _match_rewritten(self, tx: Transaction) -> tuple[str, int] | None:
+        """Return the conversation of this run whose history the client rewrote, and the place of a request of it.
+
+        Most of what a model wrote in this request was written there. Otherwise its last request is the beginning of
+        this one, and the client changed the reply or left it out; or this request contains its last reply, a summary.
+        """
+        if self._run_key is None or self.given.is_partial:
+            return None
+        return self._match_outputs(tx) or self._match_edited_reply(tx) or self._match_summary(tx)
+
+    def _match_outputs(self, tx: Transaction) -> tuple[str, int] | None:
+        bases = self.given.parsed.bases
+        places: dict[str, dict[bytes, int]] = {}
+        for is_output, some in groupby(bases[-MAX_OUTPUT_ELEMENTS:], is_model_output):
+            try:
+                messages = decode_elements(self.given.form, list(some)) if is_output else ()
+            except (ContextcError, *DECODE_ERRORS):
+                continue
+            for key in {key for message in messages for key in self._output_keys(message)}:
+                for _, name, place in find_by_key(tx, key):
+                    places.setdefault(name, {}).setdefault(key, place)
+        most = max(map(len, places.values()), default=0)
+        names = [name for name, found in places.items() if len(found) == most]
+        if len(names) > 1:
+            asked = {text for raw in bases for text in _user_texts(raw)}
+            shared = {name: len(asked & self._texts_of(tx, name)) for name in names[:MAX_CANDIDATES]}
+            names = [name for name, found in shared.items() if found == max(shared.values())]
+        last = {name: max(places[name].values()) for name in names}
+        best = max(names, key=lambda name: (self._has_same_prompt(tx, name), last[name]), default="")
+        return (best, last[best]) if best else None
+
+    def _texts_of(self, tx: Transaction, conversation: str) -> set[str]:
+        """Return the texts that are not a model's."""
+        try:
+            return {each.text.strip() for each in load_messages(tx, conversation) if each.role != "assistant"}
+        except (ContextcError, *DECODE_ERRORS):
+            return set()
+
+    def _output_keys(self, message: Message) -> set[bytes]:
+        """Return the keys of what a model wrote in this run: its text, and its calls, by their ids if they have any."""
+        found = {message.text.strip()}
+        for call in message.tool_calls:
+            is_generated = GENERATED_ID.fullmatch(call.id) is not None
+            found.add(
+                f"{call.name} {encode_canonical(call.arguments).decode()}" if is_generated else f"call id {call.id}"
+            )
+        long = {each for each in found if len(each) >= MIN_TASK_LENGTH}
+        return {make_key("output", self._run_key or b"", self.group, each) for each in long}
+
+    def _has_text(self, text: str) -> bool:
+        """Return True if a text is in the request, as JSON writes it with or without other letters than ASCII's."""
+        return any([form[1:-1] in self.given.body for form in (encode(text), json.dumps(text).encode())])
+
+    def _match_edited_reply(self, tx: Transaction) -> tuple[str, int] | None:
+        """Several conversations may begin like this request. Then it is not known which one it continues."""
+        for _, key in find_known_beginnings(tx, self.given.parsed.keys[:-1], self.group):
+            known = [each for each in find_by_key(tx, key) if self._is_of_run(tx, each[0]) and _is_last(tx, each[2])]
+            same = [each for each in known if self._has_same_prompt(tx, each[1])] or known
+            if same:
+                return same[0][1:] if len(same) == 1 else None
+        return None
+
+    def _match_summary(self, tx: Transaction) -> tuple[str, int] | None:
+        texts = [text for raw in self.given.parsed.bases for text in _user_texts(raw)]
+        for _, name, place in find_by_key(tx, self._summary_key) if self._summary_key else ():
+            record = load_record(tx, place) if _is_last(tx, place) else None
+            replies = load_messages_by_place(tx, list(record.produced)).values() if record is not None else ()
+            if any([reply.text.strip() in text for reply in replies for text in texts]):
+                self.is_summarized = True
+                return name, place
+        return None
+
+    @property
+    def _summary_key(self) -> bytes | None:
+        """The key of long replies without calls in this run: they may be summaries, if there are tools."""
+        if self._run_key is None or not self.head.tools:
+            return None
+        return make_key("summary", self._run_key, self.group, self.head.static, self.head.tools)
+
     def _reply_key(self, reply: Message) -> bytes | None:
         """Return the key of a conversation's first question and last reply; None if there is no text."""
         first = next((text for raw in self.given.parsed.bases for text in _user_texts(raw)), "")
@@ -603,6 +697,9 @@ class ConversationFinder:
         mine = self.head
         states = [state.head for _, _, state, _ in ledger.load_channels(tx, conversation)]
         return any(head.tools == mine.tools and (mine.tools or head.static == mine.static) for head in states)
+
+    def _has_same_tools(self, tx: Transaction, conversation: str) -> bool:
+        return any(state.head.tools == self.head.tools for _, _, state, _ in ledger.load_channels(tx, conversation))
 
     def _has_same_prompt(self, tx: Transaction, conversation: str) -> bool:
         """Return True if a request of the conversation has the same system prompt and tools."""
@@ -654,6 +751,15 @@ class ConversationFinder:
         if self.answer.messages and not given.is_partial and (not given.ids.session or given.ids.is_weak):
             last = self.answer.messages[-1]
             if not last.tool_calls and (key := self._reply_key(last)) is not None:
+                save_key(tx, key, place, conversation)
+            if self._run_key is None:
+                return
+            for message in self.answer.messages:
+                if not message.text.strip() or not self._has_text(message.text.strip()):  # an example may have it, too
+                    for key in self._output_keys(message):
+                        save_key(tx, key, place, conversation)
+            is_long = not last.tool_calls and len(last.text.strip()) >= MIN_SUMMARY_LENGTH
+            if is_long and (key := self._summary_key) is not None:
                 save_key(tx, key, place, conversation)
 
 

@@ -262,7 +262,8 @@ class ExchangeRecording:
             match = finder.add_parent(tx, match)
             session = given.ids.session or (IMPORTED if self.options.names is not None else "")
             save_thread(tx, at.conversation, given.ids.client, session, given.ids.agent, match)
-        record, known, added = self._store(tx, channel, at, self._load(tx, channel, channels), place)
+        loaded = self._load(tx, channel, channels)
+        record, known, added = self._store(tx, channel, at, loaded, place, finder.is_summarized)
         channels.put(channel, known)
         finder.save_keys(tx, at.conversation, make_place(known.number, record.request))
         return _Recorded(channel, record, is_new=True, added=added)
@@ -317,14 +318,14 @@ class ExchangeRecording:
     # ── write ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _store(
-        self, tx: Transaction, channel: Channel, at: BranchTip, known: KnownChannel, place: int
+        self, tx: Transaction, channel: Channel, at: BranchTip, known: KnownChannel, place: int, is_summarized: bool
     ) -> tuple[RequestRecord, KnownChannel, int]:
         given, answer, before = self.given, self.answer, known.state
         is_partial = given.is_partial
         before_hashes, counts = ((), ()) if is_partial else (known.parsed.hashes, known.counts)
         aligned = align(before_hashes, given.parsed.hashes, counts)
         head = self.head
-        why = "" if is_partial and before.requests else self._reason(before, head, self._change(aligned))
+        why = "" if is_partial and before.requests else self._reason(before, head, self._change(aligned, is_summarized))
         segments = self._reused(known, aligned)
         tail = given.parsed.bases[aligned.elements :]
         remark, stored = "", self.options.stored
@@ -492,11 +493,13 @@ class ExchangeRecording:
             return EpochReason.SETTINGS_CHANGED
         return REASONS.get(change, "")
 
-    def _change(self, aligned: RowAlignment) -> str:
+    def _change(self, aligned: RowAlignment, is_summarized: bool) -> str:
         """Return how the client changed its history; "" if it only added to it."""
         added = self.given.parsed.bases[aligned.equal :]
-        is_compacted = self.given.ids.is_compacted or any(
-            [text.encode() in raw for text in COMPACTION_SUMMARIES for raw in added]
+        is_compacted = (
+            is_summarized
+            or self.given.ids.is_compacted
+            or any([text.encode() in raw for text in COMPACTION_SUMMARIES for raw in added])
         )
         return "compacted" if aligned.change and is_compacted else aligned.change
 
