@@ -21,7 +21,7 @@ from contextc.models import billing_table
 from contextc.observation import client_ids, exchange_redaction
 from contextc.providers import ollama, registry, structured_output
 from contextc.providers.error_mapping import ErrorTable
-from contextc.proxy import upstreams
+from contextc.proxy import forward_proxy, upstreams
 from contextc.sharing import shared_html
 from contextc.tools.builtin import search_worker
 
@@ -249,6 +249,10 @@ BUILT: dict[str, tuple[Callable[[], Iterable[re.Pattern[Any]]], str]] = {
     "contextc._credential_mask:compile_pattern": (
         lambda: _inside(exchange_redaction.compile_patterns(True), set()),
         "search",
+    ),
+    "contextc.proxy.forward_proxy:host_patterns": (
+        lambda: [each.pattern for each in forward_proxy.host_patterns()],
+        "fullmatch",
     ),
     "contextc.models.billing_table:find_name_factor": (
         lambda: _texts([each.pattern for each in billing_table.load_table().name]),

@@ -240,7 +240,7 @@ def record(store: Store, report: Callable[[int, int], None]) -> None:
 
 
 def _with_mistakes(request: JSONObject, time: int) -> JSONObject:
-    """Return a request that begins with the time, and defines tools that nobody calls."""
+    """Return a request that begins with the time, and defines tools that are never called."""
     clock = datetime.fromtimestamp(time / 1_000, UTC).isoformat(sep=" ", timespec="seconds")
     own = [each for each in request["tools"] if each["name"] in USED_NAMES]
     unused = [

@@ -71,7 +71,7 @@ class Used(NamedTuple):
 
 
 class TurnAccount:
-    """What a turn and the agents that it has called have used by now. A limit holds for all of them together.
+    """Usage of a turn and of the agents that it has called. A limit holds for all of them together.
 
     A step and a tool call are reserved before they begin, in this account and in those of the callers. What a request
     costs is known only after its reply. All agents that a turn calls run in its process, so the account is in memory; a

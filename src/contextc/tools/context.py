@@ -47,4 +47,4 @@ class ToolContext(msgspec.Struct, Generic[D], frozen=True, kw_only=True, eq=Fals
     deps: D = cast(D, None)
     """The dependencies of the run: what the program passed as `deps`."""
     questions: QuestionExchange | None = None
-    """For tools of MCP servers: how the call asks a person. None if nobody can be asked."""
+    """For tools of MCP servers: how the call asks a person. None if no person can be asked."""

@@ -63,7 +63,7 @@ class InputRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Question(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the server of a tool asks while a call runs. `round` counts the questions of this call.
+    """A question that the server of a tool asks while a call runs. `round` counts the questions of this call.
 
     `state` is the server's own, which it gets back unchanged.
     """
@@ -94,7 +94,7 @@ class QuestionAnswer(Struct, frozen=True, kw_only=True):
 
 
 class QuestionExchange:
-    """What a call and its tool know of questions: the answer to the last one, and the next one, if the tool asks."""
+    """The questions of one call: the answer to the last one, and the next one, if the tool asks."""
 
     def __init__(self, answered: QuestionAnswer | None = None) -> None:
         self.answered, self.asked = answered, cast(Question | None, None)
