@@ -120,8 +120,12 @@ def roots(context: Context) -> str | InputRequiredResult:
 
 
 @server.tool(structured_output=False)
-def raw(message: str, schema: dict[str, Any], copies: int = 1, state: int = 0) -> str | InputRequiredResult:
+def raw(
+    context: Context, message: str, schema: dict[str, Any], copies: int = 1, state: int = 0
+) -> str | InputRequiredResult:
     """Ask with any form."""
+    if context.input_responses:
+        return json.dumps({name: each.model_dump(exclude_none=True) for name, each in context.input_responses.items()})
     asked: InputRequests = {f"form{number}": form(message, schema) for number in range(copies)}
     return InputRequiredResult(input_requests=asked, request_state="x" * state or None)
 

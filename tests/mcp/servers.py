@@ -30,7 +30,8 @@ def configure_asking(home: Path) -> None:
     file = home / ".config" / "contextc" / "contextc.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     words = f"command = {sys.executable!r}\nargs = [{str(HERE / 'asking_server.py')!r}]\nneeds_approval = false\n"
-    file.write_text(f"[mcp.asking]\n{words}")
+    with file.open("a") as settings:
+        settings.write(f"\n[mcp.asking]\n{words}")
 
 
 def calling(*calls: tuple[str, dict[str, Any]], provider: str | None = None) -> FakeModel:

@@ -161,6 +161,7 @@ function Announcer({ state }) {
     if (notice?.kind === "compaction" && notice.number > noticed.current) setAnswer(compactionText(notice));
     if (notice) noticed.current = Math.max(noticed.current, notice.number);
   }, [notice]);
-  const text = waits ? `Approval needed: ${oneLine(waits.what || waits.name, 200)}` : answer;
+  const needed = waits && oneLine(waits.what || waits.name, 200);
+  const text = waits ? (waits.question ? needed : `Approval needed: ${needed}`) : answer;
   return html`<div class="off-screen" aria-live="polite" data-testid="spoken">${text}</div>`;
 }

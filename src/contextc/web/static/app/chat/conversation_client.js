@@ -343,10 +343,10 @@ export class ConversationClient {
     this.dispatch({ type: "withdrawn", number });
   }
 
-  /** Allow or deny a tool call as previewed. An expired approval disappears; a changed one is shown again. */
-  async answer({ id, hash }, approve, why) {
+  /** Allow or deny a tool call as previewed, or answer a question: `more` has its `content`, or `cancel`. An expired approval disappears; a changed one is shown again. */
+  async answer({ id, hash }, approve, why, more = {}) {
     try {
-      await post(this.path("approvals"), { id, hash, approve, ...(why ? { why } : {}) });
+      await post(this.path("approvals"), { id, hash, approve, ...(why ? { why } : {}), ...more });
     } catch (error) {
       if (error.status === 409) await this.refresh();
       if (error.kind === "UnknownApproval") this.dispatch({ type: "answered", id });

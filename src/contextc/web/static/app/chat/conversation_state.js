@@ -234,8 +234,8 @@ const HANDLERS = {
   "tool-progress": (state, { id, text }) => worked(state, id, { progress: text }),
   "tool-result": (state, event) => answered(state, event, "done"),
   "tool-error": (state, event) => answered(state, event, "error"),
-  "approval-request"(state, { id: call, name, arguments: given = {}, approval: id = "", client = false }) {
-    const waits = { id, call, name, arguments: given, what: "", lines: null, hash: "", client }; // the view has the preview
+  "approval-request"(state, { id: call, name, arguments: given = {}, approval: id = "", client = false, question = "" }) {
+    const waits = { id, call, name, arguments: given, what: question, lines: null, hash: "", client }; // the view has the preview
     const approvals = state.approvals.some((each) => each.id === id) ? state.approvals : [...decided(state, call).approvals, waits];
     return worked({ ...state, approvals, stale: state.stale + 1 }, call, { state: "waiting", name });
   },

@@ -4,6 +4,7 @@ import { isOverlayOpen, isTextField } from "../shortcuts.js";
 import { inspectUrl } from "../route.js";
 import { VirtualList } from "../virtual_list.js";
 import { Approval } from "./approval.js";
+import { Question } from "./question.js";
 import { failedRequests } from "./failed_requests.js";
 import { versionsOf } from "./versions.js";
 import { Notice } from "./notices.js";
@@ -99,8 +100,9 @@ function tailOf(state, client, model) {
   }
   rows.push(...replies.filter((row) => !isStored(row)));
   approvals.forEach((approval, index) => {
-    const draw = () => html`<div class="column"><${Approval} approval=${approval} client=${client} first=${index === 0} /></div>`;
-    rows.push({ key: `a${approval.id}`, label: "Approval", draw });
+    const Asked = approval.question ? Question : Approval;
+    const draw = () => html`<div class="column"><${Asked} approval=${approval} client=${client} first=${index === 0} /></div>`;
+    rows.push({ key: `a${approval.id}`, label: approval.question ? "Question" : "Approval", draw });
   });
   if (running && !speaks && !approvals.length) {
     rows.push({ key: "working", label: "Working", draw: () => html`<${Working} state=${state} />` });
