@@ -32,7 +32,7 @@ def test_the_most_expensive_cause_is_first() -> None:
     assert (one.code, one.count, one.conversations, one.tokens, one.cost) == ("CAC006", 3, 2, 3, 0.4)
     assert (two.code, two.count) == ("WIN002", 1)
     assert [each.cost for each in one.examples] == [0.2, 0.2, None]
-    assert [each.cost for each in sort_by_cost(found)][:3] == [0.3, 0.2, 0.2]
+    assert [each.cost for each in sort_by_cost(found)] == [0.2, 0.2, None, 0.3, 0.0], "of the same cause first"
 
 
 def test_unknown_costs_have_no_sum() -> None:

@@ -5,9 +5,10 @@ A surface is one way to see a store: a command, an endpoint, a file. Each notes 
 """
 
 import json
+import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,18 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.analysis.conversation_findings import HARMLESS
+from contextc.analysis.finding import get_code
 from contextc.cli import app
+from contextc.cli.store_tools import StoreTools
+from contextc.sharing.shared_html import collect_shared_data
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from tests.figures.sample_store import CONVERSATIONS, fill_store
 
 ENOUGH = 60
+CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
+HARMLESS_CODES = tuple([get_code(cause).code for cause in HARMLESS])
 Run = Callable[..., str]
 
 
@@ -86,6 +93,8 @@ def test_all_surfaces_name_the_same_figures(run: Run, client: TestClient, addres
     figures = Figures()
     walk_api(figures, client)
     walk_commands(figures, run, address)
+    walk_shared_files(figures, address)
+    walk_agent_tools(figures, address)
     compared = figures.compared
     sys.stdout.write(f"{len(compared)} figures compared, {sum(map(len, compared.values()))} values\n")
     assert figures.contradictions == {}
@@ -108,6 +117,9 @@ def walk_api(figures: Figures, client: TestClient) -> None:
             "overview", each["conversation"]["name"], messages=each["conversation"]["length"],
             **{name: found[name] for name in ("input", "output", "cache_read", "cost")},
         )  # fmt: skip
+    checked = client.post("/api/overview/findings", json={"names": CONVERSATIONS}).json()["conversations"]
+    for each in checked:
+        figures.note("checked", each["name"], causes=list_causes(one["code"] for one in each["causes"]))
     for name in CONVERSATIONS:
         timeline = ask(f"conversations/{name}/timeline")
         totals = timeline["totals"]
@@ -128,11 +140,19 @@ def walk_api(figures: Figures, client: TestClient) -> None:
                 cache_read=usage.get("cache_read"), epoch=request["epoch"],
             )  # fmt: skip
         found = ask(f"conversations/{name}/findings")
-        figures.note("findings", name, cache_share=found["costs"]["cache_share"])
+        figures.note(
+            "findings", name, cache_share=found["costs"]["cache_share"],
+            causes=list_causes(each["code"] for each in found["findings"] if each["cause"] not in HARMLESS),
+        )  # fmt: skip
         for place, each in enumerate(found["findings"]):
             figures.note(
                 "findings", f"{name}, finding {place}", **{key: each[key] for key in ("code", "tokens", "cost")}
             )
+
+
+def list_causes(codes: Iterable[str]) -> list[str]:
+    """Return the codes of findings in the order in which they come first."""
+    return list(dict.fromkeys(codes))
 
 
 def walk_commands(figures: Figures, run: Run, address: str) -> None:
@@ -161,8 +181,31 @@ def walk_commands(figures: Figures, run: Run, address: str) -> None:
                 )  # fmt: skip
         found = ask("findings", name, "--costs")
         (costs,) = found["costs"]
-        figures.note("findings", name, cache_share=costs["cache_share"])
+        figures.note(
+            "command", name, cache_share=costs["cache_share"],
+            causes=list_causes(each["code"] for each in found["findings"] if each["cause"] not in HARMLESS),
+        )  # fmt: skip
+        table = run("findings", name, "--store", address)
+        figures.note("table", name, causes=list_causes(CODE.findall(table)))
         for place, each in enumerate(found["findings"]):
             figures.note(
                 "command", f"{name}, finding {place}", **{key: each[key] for key in ("code", "tokens", "cost")}
             )
+
+
+def walk_shared_files(figures: Figures, address: str) -> None:
+    """Note the figures of the files that people share."""
+    with cc.open_store(address) as store:
+        for name in CONVERSATIONS:
+            data = collect_shared_data(store, name)
+            figures.note("shared file", name, causes=list_causes(each.code for each in data.findings))
+
+
+def walk_agent_tools(figures: Figures, address: str) -> None:
+    """Note the figures of the tools that coding agents call."""
+    with cc.open_store(address) as store:
+        tools = StoreTools(store, None)
+        for name in CONVERSATIONS:
+            lines = tools.find_waste(name).splitlines()
+            codes = [line[:6] for line in lines if CODE.match(line) and not line.startswith(HARMLESS_CODES)]
+            figures.note("find_waste", name, causes=list_causes(codes))

@@ -7,14 +7,22 @@ from msgspec.structs import replace
 
 from contextc.analysis.cache_misses import find_cache_misses
 from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
-from contextc.analysis.finding import Finding, RequestLoss, conversation_functions, get_code, sort_by_cost
+from contextc.analysis.finding import (
+    Finding,
+    RequestLoss,
+    conversation_functions,
+    cost_order,
+    get_code,
+    sort_by_cost,
+    sum_costs,
+)
 from contextc.analysis.session_starts import find_session_starts
 from contextc.errors import ContextcError, UnknownConversation
 from contextc.store import Store
 
 
 def findings(store: Store, conversation: str) -> list[Finding]:
-    """Return the findings about a conversation, the most expensive first; those of unknown cost last.
+    """Return the findings about a conversation: those of the most expensive cause first, those of unknown cost last.
 
     Raises `UnknownConversation`.
     """
@@ -94,8 +102,9 @@ class StoreFindings(Struct, frozen=True, kw_only=True):
 
 
 def group_repeated(found: Iterable[Finding]) -> list[list[Finding]]:
-    """Return findings by conversation, cause and place, in the order of the sums of their costs. Each has its most
-    expensive finding first. Only cache misses repeat: other findings are about all requests already.
+    """Return findings by conversation, cause and place: those of the most expensive cause first, of each cause in the
+    order of the sums of their costs. Each has its most expensive finding first. Only cache misses repeat: other
+    findings are about all requests already.
     """
     groups: dict[tuple[str, ...], list[Finding]] = {}
     for each in sort_by_cost(found):
@@ -103,7 +112,11 @@ def group_repeated(found: Iterable[Finding]) -> list[list[Finding]]:
         place = each.evidence[0].path if each.evidence else ""
         key = (each.channel, place) if is_miss else (each.channel, place, each.title, str(each.request))
         groups.setdefault((each.conversation, each.code, *key), []).append(each)
-    return sorted(groups.values(), key=lambda some: (-(sum_costs(some) or 0.0), -sum([each.tokens for each in some])))
+    causes = {code: place for place, code in enumerate(dict.fromkeys([code for _, code, *_ in groups]))}
+    return sorted(
+        groups.values(),
+        key=lambda some: (causes[some[0].code], cost_order(sum_costs(some), sum([each.tokens for each in some]))),
+    )
 
 
 def list_losses(found: Iterable[Finding]) -> list[RequestLoss]:
@@ -126,12 +139,6 @@ def list_losses(found: Iterable[Finding]) -> list[RequestLoss]:
         ]
     ]
     return sorted(losses, key=lambda each: (each.request, each.channel))
-
-
-def sum_costs(found: Iterable[Finding]) -> float | None:
-    """Return the sum of the known costs; None if none is known."""
-    known = [each.cost for each in found if each.cost is not None]
-    return sum(known) if known else None
 
 
 def has_lower_bound(found: Iterable[Finding]) -> bool:
@@ -161,7 +168,7 @@ def group_by_cause(found: Iterable[Finding]) -> list[CauseSummary]:
         if is_loss(each):
             groups.setdefault(each.code, []).append(each)
     summaries = [_summarize_cause(code, each) for code, each in groups.items()]
-    return sorted(summaries, key=lambda each: (-(each.cost or 0.0), -each.tokens, each.code))
+    return sorted(summaries, key=lambda each: (cost_order(each.cost, each.tokens), each.code))
 
 
 def _summarize_cause(code: str, found: Sequence[Finding]) -> CauseSummary:

@@ -125,14 +125,32 @@ class Finding(Struct, frozen=True, kw_only=True):
         return self.evidence[0].channel if self.evidence else ""
 
 
+def sum_costs(found: Iterable[Finding]) -> float | None:
+    """Return the sum of the known costs; None if none is known."""
+    known = [each.cost for each in found if each.cost is not None]
+    return sum(known) if known else None
+
+
+def cost_order(cost: float | None, tokens: int) -> tuple[bool, float, int]:
+    """Return the key by which the most expensive is first, and what has no known cost last; then by tokens."""
+    return cost is None, -(cost or 0.0), -tokens
+
+
 def sort_by_cost(found: Iterable[Finding]) -> list[Finding]:
-    """Return findings with the most expensive first, then those of unknown cost; equal ones by their tokens."""
-    return sorted(
-        found,
-        key=lambda each: (
-            each.cost is None, -(each.cost or 0.0), -each.tokens, each.code, each.conversation, each.request,
-        ),
-    )  # fmt: skip
+    """Return findings with those of the most expensive cause first, and of each cause the most expensive first."""
+    by_code: dict[str, list[Finding]] = {}
+    for each in found:
+        by_code.setdefault(each.code, []).append(each)
+    groups = [
+        (cost_order(sum_costs(some), sum([each.tokens for each in some])), code) for code, some in by_code.items()
+    ]
+    return [
+        each
+        for _, code in sorted(groups)
+        for each in sorted(
+            by_code[code], key=lambda each: (cost_order(each.cost, each.tokens), each.conversation, each.request)
+        )
+    ]
 
 
 def shorten(text: str, width: int = EVIDENCE_WIDTH) -> str:

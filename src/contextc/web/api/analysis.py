@@ -357,8 +357,8 @@ class CostsView(Struct, frozen=True, kw_only=True):
 
 
 class ConversationFindings(Struct, frozen=True, kw_only=True):
-    """Findings, the most expensive first. `more` is true if there are more than requested. Costs of different
-    causes can overlap.
+    """Findings, those of the most expensive cause first. `more` is true if there are more than requested. Costs of
+    different causes can overlap.
     """
 
     findings: list[ConversationFinding]

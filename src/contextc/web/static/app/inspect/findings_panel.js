@@ -74,13 +74,8 @@ export function withCauses(steps, losses) {
 /** Return the findings that are about a request. */
 const findingsOf = (findings, step) => findings.filter((each) => each.evidence.some((place) => key(place) === key(step)));
 
-/** Group findings by code, the most expensive group first; within a group they keep their order. */
-function groupByCode(findings) {
-  const groups = new Map();
-  for (const each of findings) groups.set(each.code, [...(groups.get(each.code) ?? []), each]);
-  const sum = (some) => some.reduce((total, each) => total + (each.cost ?? 0), 0);
-  return [...groups.values()].sort((one, other) => sum(other) - sum(one));
-}
+/** Group findings by code, in their order: that of the most expensive cause is first. */
+const groupByCode = (findings) => [...Map.groupBy(findings, ({ code }) => code).values()];
 
 /**
  * Links to the findings about the selected request.
