@@ -7,8 +7,8 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 import contextc as cc
-from contextc._json import JSONObject
-from contextc.interchange import export_lines
+from contextc._json import JSONObject, decode, encode
+from contextc.messages import encode_message
 from tests.browser.page_driver import Person
 
 BROKEN: JSONObject = {
@@ -95,20 +95,59 @@ def recorded(url: str, body: JSONObject, status: int = 200) -> JSONObject:
     return {"request": {"url": url, "postData": {"text": json.dumps(body)}}, "response": {"status": status}}
 
 
-def test_a_recording_offers_each_of_its_requests(opener: Person) -> None:
-    """Guarantee 10.6: as what it is, with its own rules; no clean bill for what was not looked at."""
+def recording() -> str:
     calls = [
         recorded("https://api.anthropic.com/v1/messages", CLAUDE),
         recorded("https://api.openai.com/v1/chat/completions", BROKEN, 400),
     ]
-    opened = paste(opener, json.dumps({"log": {"entries": calls}}))
-    expect(opened).to_contain_text("a request in format openai_chat")
-    expect(opened).to_contain_text("the provider returned an error")
-    expect(opener.page.get_by_role("tab", name="Rules")).not_to_contain_text("✓")
-    opened.get_by_test_id("request-choice").select_option("1")
-    expect(opened).to_contain_text("a request in format anthropic")
-    expect(opener.page.get_by_role("tab", name="Rules")).to_contain_text("✓")
-    expect(opener.page.get_by_test_id("lines")).to_contain_text("Good day")
+    return json.dumps({"log": {"entries": calls}})
+
+
+def test_a_recording_opens_the_overview_of_its_conversations_and_can_be_imported(
+    opener: Person, store: cc.Store, tmp_path: Path
+) -> None:
+    """Guarantee 13.1: the whole inspector, in a store of its own; nothing is kept that is not imported."""
+    (tmp_path / "calls.har").write_text(recording())
+    opener.page.locator("input[type=file]").set_input_files(tmp_path / "calls.har")
+    box = opener.page.get_by_test_id("opened-file")
+    expect(box).to_contain_text("calls.har")
+    expect(box).to_contain_text("2 conversations")
+    rows = opener.page.get_by_test_id("conversation")
+    expect(rows).to_have_count(2)
+    rows.filter(has_text="What is in the file?").locator("a").click()
+    expect(opener.page.get_by_text("Import it to continue it")).to_be_visible()
+    opener.page.get_by_test_id("inspect").click()
+    expect(opener.tab("Rules").get_by_test_id("findings")).to_contain_text("messages[")
+    assert store.conversations() == []
+    opener.page.reload()
+    expect(box).to_contain_text("calls.har")
+    box.get_by_role("button", name="Import").click()
+    expect(box).to_have_count(0)
+    expect(rows).to_have_count(2)
+    assert len(store.conversations()) == 2
+
+
+def test_a_file_that_is_dropped_anywhere_is_opened_and_closed(person: Person) -> None:
+    person.open("#/")
+    person.page.evaluate(
+        """text => {
+            const held = new DataTransfer();
+            held.items.add(new File([text], "dropped.har"));
+            document.body.dispatchEvent(new DragEvent("drop", {dataTransfer: held, bubbles: true, cancelable: true}));
+        }""",
+        recording(),
+    )
+    box = person.page.get_by_test_id("opened-file")
+    expect(box).to_contain_text("dropped.har")
+    box.get_by_role("button", name="Close").click()
+    expect(person.page.get_by_test_id("open-file")).to_be_visible()
+    expect(box).to_have_count(0)
+
+
+def test_a_link_to_a_file_that_was_closed_says_so(person: Person) -> None:
+    person.watch.expects("404")
+    person.open("#/file/0123456789abcdef/overview")
+    expect(person.page.get_by_test_id("opened-file")).to_contain_text("This file is not open any more")
 
 
 @pytest.mark.thorough
@@ -137,7 +176,7 @@ def test_what_python_prints_is_opened_and_a_model_can_be_named(opener: Person) -
 def test_our_own_form_is_not_given_a_clean_bill(opener: Person, store: cc.Store) -> None:
     """Guarantee 10.6: no provider takes it so, and no rule was asked."""
     store.append("demo", cc.user("hi"))
-    paste(opener, "\n".join(line if isinstance(line, str) else line.decode() for line in export_lines(store, "demo")))
+    paste(opener, encode([decode(encode_message(message)) for message in store.load("demo")]).decode())
     expect(opener.page.get_by_role("tab", name="Rules")).not_to_contain_text("✓")
     expect(opener.tab("Rules").get_by_test_id("not-judged")).to_be_visible()
     expect(opener.page.get_by_role("tab", name="Repair")).to_have_count(0)

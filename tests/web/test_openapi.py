@@ -13,12 +13,14 @@ from starlette.testclient import TestClient
 import contextc as cc
 from contextc._json import JSON, JSONObject, decode, encode
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
+from contextc.interchange import export_lines
 from contextc.store import turn_records
 from contextc.store.message_log import load_tip
 from contextc.web.api.openapi import build_document
 from contextc.web.router import load_endpoints
 from tests.web.conftest import Answer, Served
 from tests.web.sample_conversations import Life
+from tests.web.test_opened_files import open_file
 
 EVENTS = "text/event-stream"
 STRANGE = {"no_such_field": 1}
@@ -50,7 +52,7 @@ def check_refusal(operation: JSONObject, answer: Answer, *statuses: int) -> None
 
 
 @pytest.fixture
-def places(store: cc.Store) -> dict[str, str]:
+def places(store: cc.Store, client: TestClient) -> dict[str, str]:
     """A store that has something at every address, and what the addresses are made of."""
     life = Life(store, name="a/b")
     life.turn("What is this?", usage=cc.Usage(input=100, output=20))
@@ -75,6 +77,7 @@ def places(store: cc.Store) -> dict[str, str]:
         "channel": life.channel,
         "number": "2",
         "blob": blob or "",
+        "file": open_file(client, "export.jsonl", b"\n".join(export_lines(store, "a/b")))["id"],
         "type": "image/png",
         "id": "a/b",
         "code": "ANT001",
@@ -197,7 +200,7 @@ def test_bad_input_is_refused_in_the_one_shape_there_is(
 def check_bad_input(client: TestClient, places: dict[str, str], path: str, method: str, operation: JSONObject) -> None:
     """A refused request changes nothing, so the next one finds the same places."""
     address = filled(path, places)
-    if "requestBody" in operation:
+    if "application/json" in operation.get("requestBody", {}).get("content", {}):
         if operation["requestBody"]["required"]:
             check_refusal(operation, client.request(method, address), 400)
         check_refusal(operation, client.request(method, address, json=STRANGE), 400)

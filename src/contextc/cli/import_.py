@@ -11,28 +11,14 @@ from rich.table import Table
 from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import JSONOption, err, escape_markup, out, pluralize, print_json, progress_bar
 from contextc.cli.inputs import StoreOption, open_configured_store, read_input
-from contextc.errors import InvalidImport, InvalidInput, InvalidSetting, UnknownConversation
-from contextc.interchange import (
-    ImportedConversation,
-    ImportSummary,
-    import_files,
-    import_lines,
-    import_requests,
-    list_sessions,
-)
+from contextc.errors import InvalidSetting
+from contextc.interchange import ImportedConversation, ImportSummary, list_sessions
 from contextc.interchange.contextc_jsonl import Progress
-from contextc.interchange.file_import import (
-    DEFAULT_LIMIT,
-    detect_source,
-    find_session_file,
-    is_own_format,
-    is_plain_requests,
-)
+from contextc.interchange.file_import import DEFAULT_LIMIT, find_session_file, import_any
 from contextc.interchange.found_conversation import short_id
 from contextc.interchange.input_files import InputFile
 from contextc.interchange.log_import import OnRequest
 from contextc.interchange.sources import session_source_names, source_names
-from contextc.linting.request_reading import read_requests
 from contextc.store import Conversation, Store
 
 MAX_ROWS, MIN_TITLE_WIDTH = 20, 8
@@ -90,7 +76,14 @@ def run(
     if source is not None and given and last:
         raise InvalidSetting("A session and --last cannot be used together", fix="Pass one of the two.")
     with open_configured_store(store, create=True) as handle, progress_bar("importing") as report:
-        taken = _import(handle, _find_files(given, source, where, report), source, name, format, report)
+        taken = import_any(
+            handle,
+            _find_files(given, source, where, report),
+            source_name=source,
+            into=name,
+            format=format,
+            progress=report,
+        )
     if isinstance(taken, ImportSummary):
         _print_outcome(taken, json)
     else:
@@ -112,51 +105,17 @@ def _find_files(names: list[str], source: str | None, directory: str | None, rep
     ]
 
 
-def _import(
-    store: Store,
-    files: list[InputFile],
-    source: str | None,
-    name: str | None,
-    format: str | None,
-    report: Progress,
-    on_request: OnRequest | None = None,
-) -> ImportSummary | tuple[list[Conversation], list[str]]:
-    """Import the files. Return a summary; for an export or requests, the conversations and the warnings."""
-    if source is None and len(files) == 1:
-        (file,) = files
-        if format is not None and (detect_source(file) is None or is_plain_requests(file, format)):
-            bodies = read_requests(file.read(), format).by_name(name or file.stem)
-            taken = import_requests(store, bodies, format=format, progress=report)
-            return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
-        if is_own_format(file):
-            before = _length(store, name)
-            notes = [f"{name} already exists: appended after its {pluralize(before, 'message')}"] if before else []
-            try:
-                return [import_lines(store, file.read().splitlines(), name, report)], notes
-            except InvalidImport as error:
-                raise InvalidInput(f"{file.name}, {error.problem}", fix=error.fix, case=error.case) from error
-    return import_files(
-        store, files, source_name=source, format=format, into=name, progress=report, on_request=on_request
-    )
-
-
 def import_named_files(
     store: Store, names: list[str], format: str | None, report: Progress, on_request: OnRequest | None = None
 ) -> list[str]:
     """Import files for a command that analyses them. Return what was left out, and what could not be imported."""
-    taken = _import(store, _find_files(names, None, None, report), None, None, format, report, on_request)
+    files = _find_files(names, None, None, report)
+    taken = import_any(store, files, format=format, progress=report, on_request=on_request)
     if isinstance(taken, ImportSummary):
         refused = [f"not imported: {each.name}: {each.error}" for each in taken.conversations if each.error is not None]
         stopped = [f"The import stopped: {taken.stopped}"] if taken.stopped is not None else []
         return [*[f"left out: {note}" for note in taken.left_out], *refused, *stopped]
     return list(dict.fromkeys(taken[1]))
-
-
-def _length(store: Store, name: str | None) -> int:
-    try:
-        return store.conversation(name).length if name else 0
-    except UnknownConversation:
-        return 0
 
 
 def _print_conversations(found: list[Conversation], notes: list[str], json: bool) -> None:

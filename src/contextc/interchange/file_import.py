@@ -18,9 +18,17 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, encode
 from contextc.compiler.past_requests import split_at_conversation
-from contextc.errors import ContextcError, InvalidInput, InvalidSetting, StoreCorrupt, StoreError
+from contextc.errors import (
+    ContextcError,
+    InvalidImport,
+    InvalidInput,
+    InvalidSetting,
+    StoreCorrupt,
+    StoreError,
+    UnknownConversation,
+)
 from contextc.formats import formatter
-from contextc.interchange.contextc_jsonl import Progress
+from contextc.interchange.contextc_jsonl import Progress, import_lines
 from contextc.interchange.found_conversation import (
     DEFAULT_NAME,
     AgentLink,
@@ -32,7 +40,7 @@ from contextc.interchange.found_conversation import (
 )
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogImporter, OnRequest, parse_exchange
-from contextc.interchange.request_import_export import has_content
+from contextc.interchange.request_import_export import has_content, import_requests
 from contextc.interchange.sources import (
     LogSource,
     TranscriptFile,
@@ -42,6 +50,7 @@ from contextc.interchange.sources import (
     source_names,
 )
 from contextc.interchange.write_imported import NameChoice, PrefixIndex, WriteResult, count_messages, write_conversation
+from contextc.linting.request_reading import read_requests
 from contextc.messages import Message, Usage, decode_message, first_user_text
 from contextc.observation.client_ids import ClientIds
 from contextc.observation.conversation_finder import (
@@ -337,6 +346,46 @@ def import_files(
         seconds=monotonic() - began,
         stopped=str(stopped).removesuffix(NOTHING_IMPORTED) if stopped is not None else None,
     )
+
+
+def import_any(
+    store: Store,
+    files: Sequence[InputFile],
+    *,
+    source_name: str | None = None,
+    format: str | None = None,
+    into: str | None = None,
+    progress: Progress | None = None,
+    on_request: OnRequest | None = None,
+) -> ImportSummary | tuple[list[Conversation], list[str]]:
+    """Import an export of contextc, requests of a provider, or files of another program, by their content.
+
+    Return a summary; for an export or requests, the conversations and the warnings.
+    """
+    if source_name is None and len(files) == 1:
+        (file,) = files
+        if format is not None and (detect_source(file) is None or is_plain_requests(file, format)):
+            bodies = read_requests(file.read(), format).by_name(into or file.stem)
+            taken = import_requests(store, bodies, format=format, progress=progress)
+            return [each.conversation for each in taken], [warning for each in taken for warning in each.warnings]
+        if is_own_format(file):
+            before = _length(store, into)
+            count = f"{before:,} message" if before == 1 else f"{before:,} messages"
+            notes = [f"{into} already exists: appended after its {count}"] if before else []
+            try:
+                return [import_lines(store, file.read().splitlines(), into, progress)], notes
+            except InvalidImport as error:
+                raise InvalidInput(f"{file.name}, {error.problem}", fix=error.fix, case=error.case) from error
+    return import_files(
+        store, files, source_name=source_name, format=format, into=into, progress=progress, on_request=on_request
+    )
+
+
+def _length(store: Store, name: str | None) -> int:
+    try:
+        return store.conversation(name).length if name else 0
+    except UnknownConversation:
+        return 0
 
 
 def _import_log(

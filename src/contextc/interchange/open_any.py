@@ -116,6 +116,22 @@ def open_text(text: str, format: str | None = None, *, request: int | None = Non
         raise InvalidRequest(f"the input cannot be read: {type(error).__name__}: {error}.") from error
 
 
+def is_single_request(file: InputFile) -> bool:
+    """Return True if a file is not a recording or a conversation: it is one request, or messages, or not recognised."""
+    sample = file.sample()
+    if sample.shape == "database":
+        return False
+    first: JSON = next(iter(sample.values), None)
+    is_request = sample.shape == "object" and is_request_body(first)
+    is_list = sample.shape == "list" and parse_exchange(first) is None
+    if sample.shape == "none" or is_request or is_list:
+        return True
+    if is_own_format(file):
+        return False
+    kind = detect_source(file)
+    return kind is None or (kind.replace("-", "_") in format_names() and "role" in (as_object(first) or {}))
+
+
 def _find_json_error(text: str) -> InvalidRequest | None:
     """Return the place of the error in a text that is meant to be JSON; None if it is not, or has none."""
     if not text.lstrip("\ufeff \t\r\n").startswith(("{", "[")):

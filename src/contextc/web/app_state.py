@@ -19,11 +19,13 @@ from contextc.store.leases import describe_process, load_holder
 from contextc.store.turn_records import TurnRecord
 from contextc.web.change_feed import ChangeFeed, DeletionEvents
 from contextc.web.http_errors import HTTPError
+from contextc.web.opened_files import OpenedFiles
 from contextc.web.store_overview import StoreOverview
 from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager
 
 log = get_logger(__name__)
 MAX_BODY_BYTES = 32 << 20
+MAX_FILE_BYTES = 2 << 30
 RECOVERY_INTERVAL = 2.0
 MAX_TIMELINES = 16
 """The number of conversations whose requests are kept. One of 1,000 requests takes some MB."""
@@ -47,6 +49,8 @@ class ServerOptions(AgentChoices, frozen=True, kw_only=True):
     """Additional allowed origins, such as http://localhost:3000."""
     max_body_bytes: int = MAX_BODY_BYTES
     """Maximum size of a request body in bytes."""
+    max_file_bytes: int = MAX_FILE_BYTES
+    """Maximum size of a file that is opened in the web UI, in bytes."""
     recordings: Path | None = None
     """Folder of recordings that clients may select (`replay:FILE`), for tests and demonstrations.
 
@@ -65,6 +69,7 @@ class AppState:
         self.analysed = AnalysedConversations(store)
         self.timelines = RecentConversations(lambda name: Timeline(store, name), MAX_TIMELINES)
         self.overview = StoreOverview(store)
+        self.files = OpenedFiles(lambda opened: AppState(opened, options))
         self.stopping = asyncio.Event()
         """Set when the server is about to stop, so that streams end."""
 

@@ -68,6 +68,10 @@ class DeclaredRoute(NamedTuple):
     media_type: str
     """Media type of the response, if it is not JSON."""
     tag: str
+    body_type: str
+    """Media type of the body, if it is not JSON of a declared type."""
+    reads_only: bool
+    """True if the endpoint changes nothing in the store."""
 
     @property
     def segments(self) -> tuple[str, ...]:
@@ -91,15 +95,28 @@ class EmptyObject(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def endpoint(
-    method: Method, path: str, *, tag: str, status: int = 200, media_type: str = ""
+    method: Method,
+    path: str,
+    *,
+    tag: str,
+    status: int = 200,
+    media_type: str = "",
+    body_type: str = "",
+    reads_only: bool = False,
 ) -> Callable[[EndpointFunction], EndpointFunction]:
-    """Declare a function as an endpoint. `media_type` is that of the response, if it is not JSON."""
+    """Declare a function as an endpoint. `media_type` and `body_type` are for what is not JSON.
+
+    Every GET only reads; `reads_only` is for other methods.
+    """
 
     def declare(work: EndpointFunction) -> EndpointFunction:
         parameter_types = get_type_hints(work)
         return_type = parameter_types.pop("return")
         assert not path.startswith("/api/"), f"{path}: path must be relative to /api"
-        made = DeclaredRoute(method, path, work, status, parameter_types, return_type, media_type, tag)
+        is_reading = reads_only or method == "GET"
+        made = DeclaredRoute(
+            method, path, work, status, parameter_types, return_type, media_type, tag, body_type, is_reading
+        )
         assert {*made.path_parameters} == {*parameter_types} - {*INJECTED_PARAMETERS}, (
             f"{method} {path}: path parameters {made.path_parameters} do not match the function: {[*parameter_types]}"
         )
@@ -142,12 +159,15 @@ class Router:
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        found, named = self._find(request.method, api_segments(request.scope))
+        app_state, segments = self._select_store(api_segments(request.scope))
+        found, named = self._find(request.method, segments)
+        if app_state is not self.app_state and not found.reads_only:
+            raise HTTPError(409, "An opened file cannot be changed. Import it first.", "OpenedFile")
         arguments: dict[str, Any] = {  # each of its annotated type
             name: _convert(named[name], kind, f"{name} in the path") if name in named else None
             for name, kind in found.parameter_types.items()
         }
-        own = {"app": lambda: self.app_state, "request": lambda: request}
+        own = {"app": lambda: app_state, "request": lambda: request}
         arguments |= {name: make() for name, make in own.items() if name in arguments}
         if "query" in arguments:
             arguments["query"] = _convert(dict(request.query_params), found.parameter_types["query"], "the query")
@@ -159,6 +179,15 @@ class Router:
             else run_blocking(lambda: found.function(**arguments), slots=REQUEST_SLOTS)
         )
         return await _head_response(found, answer) if request.method == "HEAD" else _response(found, answer)
+
+    def _select_store(self, segments: list[str]) -> tuple[AppState, list[str]]:
+        """Return the state of the store that a path is about: of an opened file, or of the server."""
+        if segments[:1] != ["files"] or len(segments) < 3 or segments[2:] == ["import"]:
+            return self.app_state, segments
+        file = self.app_state.files.find(segments[1])
+        if file.app_state is None:
+            raise HTTPError(409, f"{file.name} has no conversations: it is {file.state}.", "NotReady")
+        return file.app_state, segments[2:]
 
     def _find(self, method: str, segments: list[str]) -> tuple[DeclaredRoute, dict[str, str]]:
         there: list[str] = []

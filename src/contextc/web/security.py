@@ -27,6 +27,8 @@ from contextc.web.http_errors import error_response as refused
 
 
 API_PATH = "/api"
+FILES_PATH = "/api/files"
+"""Where a file is uploaded that the web UI opens."""
 ADMIT_KEY = "contextc.admit"
 """Key in an ASGI scope's `state` of a function that is called after authentication.
 
@@ -118,7 +120,7 @@ class SecurityMiddleware:
         try:
             self._check(scope, headers)
             answer = _preflight(scope, headers, allowed) or self._token_redirect(scope, headers)
-            await (answer or self.app)(scope, self._limit_body(receive), sending)
+            await (answer or self.app)(scope, self._limit_body(scope, receive), sending)
         except Exception as error:
             if has_begun:
                 raise
@@ -139,9 +141,9 @@ class SecurityMiddleware:
                 raise HTTPError(
                     503, "The server has too many open connections. Retry later.", "Overloaded", RETRY_HEADERS
                 )
-        length = headers.get("content-length", "0")
-        if not length.isdecimal() or int(length) > self.options.max_body_bytes:
-            raise self._too_large()
+        length, limit = headers.get("content-length", "0"), self._max_body_bytes(scope)
+        if not length.isdecimal() or int(length) > limit:
+            raise _too_large(limit)
 
     def _check_host(self, headers: Headers) -> None:
         hosts = headers.getlist("host")
@@ -191,8 +193,13 @@ class SecurityMiddleware:
         answer.set_cookie(name, quote(self.options.token, safe=""), path=there, httponly=True, samesite="strict")
         return answer
 
-    def _limit_body(self, receive: Receive) -> Receive:
+    def _max_body_bytes(self, scope: Scope) -> int:
+        is_file = scope["method"] == "POST" and path_below_mount(scope) == FILES_PATH
+        return self.options.max_file_bytes if is_file else self.options.max_body_bytes
+
+    def _limit_body(self, scope: Scope, receive: Receive) -> Receive:
         """Limit the size of a body, regardless of Content-Length, and the time until it has arrived."""
+        limit = self._max_body_bytes(scope)
         taken, is_whole, deadline = 0, False, asyncio.get_running_loop().time() + BODY_TIMEOUT
 
         async def receiving() -> Message:
@@ -210,16 +217,15 @@ class SecurityMiddleware:
                     {"Connection": "close"},
                 ) from None
             taken, is_whole = taken + len(message.get("body", b"")), not message.get("more_body", False)
-            if taken > self.options.max_body_bytes:
-                raise self._too_large()
+            if taken > limit:
+                raise _too_large(limit)
             return message
 
         return receiving
 
-    def _too_large(self) -> HTTPError:
-        return HTTPError(
-            413, f"Request body must be at most {self.options.max_body_bytes:,} bytes. Send less at once.", "TooLarge"
-        )
+
+def _too_large(limit: int) -> HTTPError:
+    return HTTPError(413, f"Request body must be at most {limit:,} bytes. Send less at once.", "TooLarge")
 
 
 def cookie_name(host: str) -> str:

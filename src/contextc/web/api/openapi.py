@@ -59,6 +59,8 @@ def build_document(
             content = {JSON_TYPE: {"schema": typed.schema_of(each.parameter_types["body"])}}
             needed = any([field.required for field in fields(each.parameter_types["body"])])
             made["requestBody"] = {"required": needed, "content": content}
+        if each.body_type:
+            made["requestBody"] = {"required": True, "content": {each.body_type: {}}}
         paths.setdefault(each.path, {})[each.method.lower()] = made
     return {
         "openapi": "3.1.0",

@@ -219,7 +219,7 @@ class OpenedView(Struct, frozen=True, kw_only=True):
     body: Any  # any JSON
 
 
-@endpoint("POST", "/open", tag="open")
+@endpoint("POST", "/open", tag="open", reads_only=True)
 def open_file(app: AppState, body: OpenBody) -> OpenedView:
     """Inspect a request, a list of messages, a log, or a transcript. Nothing is stored, sent or executed."""
     return parse_untrusted(lambda: _view(body))
@@ -305,14 +305,14 @@ class RulePage(Struct, frozen=True, kw_only=True):
     text: str
 
 
-@endpoint("POST", "/lint", tag="wire")
+@endpoint("POST", "/lint", tag="wire", reads_only=True)
 def lint_request(app: AppState, body: RequestBody) -> LintResult:
     """Return the lint findings of a request."""
     format = _detect_format(body.body, body.format)
     return LintResult(format=format, violations=finding_views(parse_untrusted(lambda: lint(body.body, format=format))))
 
 
-@endpoint("POST", "/fix", tag="wire")
+@endpoint("POST", "/fix", tag="wire", reads_only=True)
 def fix_request(app: AppState, body: RequestBody) -> FixResult:
     """Repair a request so that its provider accepts it. No text is lost."""
     format = _detect_format(body.body, body.format)
@@ -325,7 +325,7 @@ def fix_request(app: AppState, body: RequestBody) -> FixResult:
     )
 
 
-@endpoint("POST", "/convert", tag="wire")
+@endpoint("POST", "/convert", tag="wire", reads_only=True)
 def convert_request(app: AppState, body: ConvertBody) -> ConvertResult:
     """Convert a request to another format, with warnings about losses."""
     source = _detect_format(body.body, body.source)

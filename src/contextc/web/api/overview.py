@@ -179,7 +179,7 @@ def show_overview(app: AppState, query: OverviewQuery) -> OverviewPage:
     )
 
 
-@endpoint("POST", "/overview/findings", tag="overview")
+@endpoint("POST", "/overview/findings", tag="overview", reads_only=True)
 def check_findings(app: AppState, body: CheckBody) -> CheckedPage:
     """Return the findings of some conversations by cause. The overview then sorts by them. Nothing is stored."""
     checked = [_check(app, name) for name in body.names]

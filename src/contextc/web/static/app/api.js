@@ -6,8 +6,10 @@
  * complete event, so no event is delivered twice or lost.
  */
 import { signal } from "@preact/signals";
+import { openedFile } from "./route.js";
 
-const BASE = new URL("api/", document.baseURI);
+const ROOT = new URL("api/", document.baseURI);
+const BASE = openedFile ? new URL(`files/${openedFile}/`, ROOT) : ROOT;
 const TOKEN = "contextc.token";
 const SILENCE = 45_000;
 const WAITS = [400, 800, 1_600, 3_000, 5_000, 8_000];
@@ -56,6 +58,19 @@ export const get = (path, query, options) => request("GET", path, { query, ...op
 export const post = (path, body = {}, options) => request("POST", path, { body, ...options });
 export const patch = (path, body = {}, options) => request("PATCH", path, { body, ...options });
 export const remove = (path, options) => request("DELETE", path, options);
+
+/** Requests about opened files. They go to the server itself, also on the page of an opened file. */
+export const files = {
+  upload: (file) => fileRequest("POST", `files?${new URLSearchParams({ name: file.name })}`, file, "application/octet-stream"),
+  get: (id) => fileRequest("GET", `files/${id}`),
+  close: (id) => fileRequest("DELETE", `files/${id}`),
+  importInto: (id) => fileRequest("POST", `files/${id}/import`, "{}", "application/json"),
+};
+
+async function fileRequest(method, path, body, type) {
+  const headers = type ? { "Content-Type": type } : {};
+  return (await send(new URL(path, ROOT).href, { method, body, headers })).json();
+}
 
 /** Fetch a response as text instead of JSON: exact request bodies, curl commands. */
 export const getText = (path, query, options) => request("GET", path, { query, as: "text", ...options });

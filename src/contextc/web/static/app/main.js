@@ -11,7 +11,8 @@ import { startChangeFeed } from "./change_feed.js";
 import { Dialog, DialogHost } from "./dialog.js";
 import { Icon } from "./icons.js";
 import { listenForKeys, Shortcuts } from "./shortcuts.js";
-import { route } from "./route.js";
+import { listenForDrops, ReadingDialog } from "./opened_file.js";
+import { openedFile, route } from "./route.js";
 import { Sidebar } from "./sidebar.js";
 import { drawer, isNarrow, startAutoRefresh, loadConversations, loadInfo } from "./state.js";
 import { watchBrowserTab } from "./browser_tab.js";
@@ -112,13 +113,15 @@ function App() {
     </div>
     <${DialogHost} />
     <${TokenDialog} />
+    <${ReadingDialog} />
     <${Shortcuts} />`;
 }
 
 render(html`<${App} />`, document.getElementById("app"));
 listenForKeys();
 startAutoRefresh();
-startChangeFeed();
+if (!openedFile) startChangeFeed();  // what was read from a file does not change
+listenForDrops();
 loadInfo();
 loadConversations();
 watchBrowserTab();

@@ -1,4 +1,9 @@
-/** Routing by the URL fragment. Each part is percent-encoded, because names may contain any character. */
+/**
+ * Routing by the URL fragment. Each part is percent-encoded, because names may contain any character.
+ *
+ * `#/file/ID/…` is the same for an opened file, whose conversations are in a store of its own. A page belongs to one store:
+ * it is loaded again when the fragment leads to another one.
+ */
 import { signal } from "@preact/signals";
 
 /**
@@ -8,9 +13,18 @@ import { signal } from "@preact/signals";
  * `other` is the conversation that `name` is compared with. `query` is what a view shows: its tab, filters, a line.
  */
 
+/** Return the id of the opened file that a fragment is about; "" if none. */
+const fileIn = (hash) => /^#?\/?file\/([^/?]+)/.exec(hash)?.[1] ?? "";
+
+/** The id of the opened file that this page shows; "" for the store of the server. */
+export const openedFile = fileIn(location.hash);
+
+/** Return false for an action that `changes` a conversation of an opened file. */
+export const isPossible = ({ changes }) => !(changes && openedFile);
+
 /** @returns {Route} */
 export function parse(hash) {
-  const [path, ...search] = hash.replace(/^#?\/?/, "").split("?");
+  const [path, ...search] = hash.replace(/^#?\/?(file\/[^/?]+\/?)?/, "").split("?");
   const [view, name = "", sub, channel = "", request] = path.split("/").map(decoded);
   const query = Object.fromEntries(new URLSearchParams(search.join("?")));
   const found = { view: "home", name: "", channel: "", request: null, message: 0, since: 0, other: "", query };
@@ -30,7 +44,7 @@ function decoded(part) {
   }
 }
 
-const encoded = (...parts) => `#/${parts.map((each) => encodeURIComponent(each)).join("/")}`;
+const encoded = (...parts) => `#/${[...(openedFile ? ["file", openedFile] : []), ...parts.map((each) => encodeURIComponent(each))].join("/")}`;
 
 const search = (query) => {
   const given = Object.entries(query).filter(([, value]) => value !== "" && value != null);
@@ -45,14 +59,18 @@ export const inspectUrl = (name, channel = "", request = 0, query = {}) =>
   `${channel === "" ? encoded("c", name, "inspect") : encoded("c", name, "inspect", channel, request)}${search(query)}`;
 /** URL of the comparison of two conversations; without the second, it is chosen there. */
 export const compareUrl = (name, other = "") => encoded("compare", name, ...(other ? [other] : []));
-export const openFileUrl = () => encoded("open");
+export const openFileUrl = () => "#/open";
+/** URL of an opened file: of its only conversation, or of the overview. */
+export const openedUrl = ({ id, conversations }) =>
+  `#/file/${id}/${conversations.length === 1 ? `c/${encodeURIComponent(conversations[0])}/inspect` : "overview"}`;
 export const overviewUrl = (query = {}) => `${encoded("overview")}${search(query)}`;
 /** URL of the search over all conversations. */
 export const searchUrl = (text = "") => `${encoded("search")}${search({ q: text })}`;
 
 export const route = signal(parse(location.hash));
 addEventListener("hashchange", () => {
-  route.value = parse(location.hash);
+  if (fileIn(location.hash) !== openedFile) location.reload();
+  else route.value = parse(location.hash);
 });
 
 /** Navigate to a URL; `replace` adds no history entry. */

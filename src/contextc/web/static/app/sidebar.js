@@ -10,7 +10,8 @@ import { isLive, sourceLabel } from "./observed.js";
 import { ProxyStatus } from "./proxy_status.js";
 import { newConversation } from "./shortcuts.js";
 import { copyName } from "./conversation_name.js";
-import { chatUrl, openFileUrl, overviewUrl, route, searchUrl } from "./route.js";
+import { OpenedFileBox } from "./opened_file.js";
+import { chatUrl, isPossible, openedFile, openFileUrl, overviewUrl, route, searchUrl } from "./route.js";
 import {
   conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, renameConversation, search, shortcutsShown, theme,
 } from "./state.js";
@@ -57,9 +58,9 @@ export function Sidebar() {
         <${IconButton} icon="close" label="Close conversations" class="only-narrow" onClick=${() => (drawer.value = false)} />
       </div>
       <div class="sidebar-tools">
-        <button type="button" class="button new-conversation" onClick=${newConversation} data-testid="new-conversation">
+        ${openedFile ? html`<${OpenedFileBox} />` : html`<button type="button" class="button new-conversation" onClick=${newConversation} data-testid="new-conversation">
           <${Icon} name="plus" /> New conversation
-        </button>
+        </button>`}
         <div class="search" role="search" aria-label="Conversations">
           <${Icon} name="search" size=${14} />
           <input id="search" type="search" class="field" placeholder="Search" aria-label="Search conversations" autocomplete="off"
@@ -149,12 +150,12 @@ function Entry({ entry }) {
   const time = spoken || created;
   const whole = [visible(title), visible(name), dateTime(time)].filter(Boolean).join("\n");
   const items = () => [
-    { label: "Rename", icon: "edit", act: () => renameConversation(entry) },
+    { label: "Rename", icon: "edit", changes: true, act: () => renameConversation(entry) },
     { label: "Copy name", icon: "copy", act: () => copyName(name) },
-    { label: "Fork", icon: "fork", act: () => forkConversation(name) },
+    { label: "Fork", icon: "fork", changes: true, act: () => forkConversation(name) },
     { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(name, "export"))) },
-    { label: "Delete", icon: "trash", danger: true, act: () => deleteConversation(entry) },
-  ];
+    { label: "Delete", icon: "trash", danger: true, changes: true, act: () => deleteConversation(entry) },
+  ].filter(isPossible);
   return html`
     <li class="entry ${here ? "here" : ""}" data-testid="conversation">
       <a href=${chatUrl(name, hit, search.value.trim())} aria-current=${here ? "page" : undefined} title=${whole}>

@@ -4,7 +4,7 @@ import { attempt, notify } from "../dialog.js";
 import { Icon } from "../icons.js";
 import { isOverlayOpen } from "../shortcuts.js";
 import { oneLine, titleLine, visible } from "../format.js";
-import { inspectUrl } from "../route.js";
+import { inspectUrl, openedFile } from "../route.js";
 import { info, updateConversation } from "../state.js";
 import { openConversation } from "../browser_tab.js";
 import { Composer } from "./composer.js";
@@ -118,13 +118,13 @@ function Conversation({ client, message, text }) {
         </button>`}
       ${client.connection.value === "gone" && html`<p class="dock-note" role="status">This conversation was deleted elsewhere.</p>`}
       ${client.connection.value === "waiting" && state.running && html`<p class="dock-note" role="status">Reconnecting…</p>`}
-      <${ModelNote} spec=${model} />
+      ${openedFile ? html`<p class="dock-note">This conversation is from an opened file. Import it to continue it.</p>` : html`<${ModelNote} spec=${model} />
       <${Composer} name=${client.name} running=${running} model=${model} onSend=${send} onSteer=${(text) => client.steer(text)}
         onFollowUp=${(text) => client.followUp(text)} onStop=${stop} onEditLast=${editLast}>
         <${ModelPicker} value=${model} onChange=${pick} />
         <${ContextMeter} gauge=${state.gauge} usage=${state.gauge?.usage ?? lastUsage(state)} model=${model}
           href=${lastRequestUrl(client, state)} />
-      <//>
+      <//>`}
     </div>`;
 }
 

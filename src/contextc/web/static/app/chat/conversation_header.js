@@ -7,7 +7,7 @@ import { Menu } from "../menu.js";
 import { ago, costText, number, oneLine, plural, titleLine, tokens, visible } from "../format.js";
 import { sourceLabel } from "../observed.js";
 import { ConversationName, copyName } from "../conversation_name.js";
-import { chatUrl, inspectUrl } from "../route.js";
+import { chatUrl, inspectUrl, isPossible, openedFile } from "../route.js";
 import { isWaiting } from "./conversation_state.js";
 import { deleteConversation, drawer, forkConversation, renameConversation } from "../state.js";
 
@@ -42,18 +42,18 @@ export function ConversationHeader({ client, state, model, onCompacted }) {
   });
   const rename = () => renameConversation({ name: client.name, title: view.title }).then(() => client.refresh());
   const items = () => [
-    { label: "Rename", icon: "edit", act: rename },
+    { label: "Rename", icon: "edit", changes: true, act: rename },
     { label: "Copy name", icon: "copy", act: () => copyName(client.name) },
-    { label: "Fork", icon: "fork", act: () => forkConversation(client.name) },
+    { label: "Fork", icon: "fork", changes: true, act: () => forkConversation(client.name) },
     { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(client.name, "export"))) },
-    { label: "Compact conversation", icon: "branch", disabled: busy, act: compact },
-    { label: "Delete", icon: "trash", danger: true, act: () => deleteConversation({ name: client.name, title: view.title }) },
-  ];
+    { label: "Compact conversation", icon: "branch", disabled: busy, changes: true, act: compact },
+    { label: "Delete", icon: "trash", danger: true, changes: true, act: () => deleteConversation({ name: client.name, title: view.title }) },
+  ].filter(isPossible);
   const lines = () => branches.map((branch, index) => ({
     label: `${index + 1} · ${oneLine(branch.words, 50) || (branch.length > branch.base ? "message without text" : "no message of its own yet")}`,
     note: `${plural(branch.length, "message")} · ${ago(branch.time)}`,
     checked: branch.current,
-    disabled: busy,
+    disabled: busy || Boolean(openedFile),
     act: () => !branch.current && attempt(() => client.switchTo(branch.number)),
   }));
   return html`

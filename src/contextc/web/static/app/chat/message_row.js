@@ -5,7 +5,7 @@ import { attempt, confirmAction, notify } from "../dialog.js";
 import { Icon, IconButton } from "../icons.js";
 import { Menu } from "../menu.js";
 import { clock, costText, dateTime, number, oneLine, percent, tokens } from "../format.js";
-import { inspectUrl } from "../route.js";
+import { inspectUrl, isPossible, openedFile } from "../route.js";
 import { forkConversation } from "../state.js";
 import { ModelPicker } from "./model_picker.js";
 import { AssistantMessage, OrphanResult, SystemMessage, textOf, UserMessage } from "./message.js";
@@ -52,7 +52,8 @@ export const MessageRow = memo(function MessageRow(props) {
     </div>`;
 });
 
-function Foot({ message, version, request, inspect, pinned, busy, client, model, last, onEdit }) {
+function Foot({ message, version, request, inspect, pinned, busy: isRunning, client, model, last, onEdit }) {
+  const busy = isRunning || Boolean(openedFile);
   const { role, seq, time } = message;
   const text = textOf(message);
   const speaks = role === "user" || role === "assistant";
@@ -62,11 +63,11 @@ function Foot({ message, version, request, inspect, pinned, busy, client, model,
   };
   const regenerate = (spec) => attempt(() => client.regenerate(seq, spec));
   const items = () => [
-    { label: pinned ? "Unpin" : "Pin: always keep in context", icon: "pin", act: () => attempt(() => client.pin(seq, !pinned)) },
-    { label: "Fork as a new conversation", icon: "fork", act: () => forkConversation(client.name, seq) },
-    { label: "Rewind to here", icon: "back", disabled: busy, act: () => rewind(client, seq) },
+    { label: pinned ? "Unpin" : "Pin: always keep in context", icon: "pin", changes: true, act: () => attempt(() => client.pin(seq, !pinned)) },
+    { label: "Fork as a new conversation", icon: "fork", changes: true, act: () => forkConversation(client.name, seq) },
+    { label: "Rewind to here", icon: "back", disabled: busy, changes: true, act: () => rewind(client, seq) },
     ...(inspect ? [{ label: "Inspect the request", icon: "eye", act: () => { location.hash = inspect; } }] : []),
-  ];
+  ].filter(isPossible);
   return html`
     <div class="foot ${version || pinned ? "stays" : ""} ${last ? "last" : ""}">
       ${version && html`<${Versions} version=${version} client=${client} busy=${busy} />`}
@@ -79,7 +80,7 @@ function Foot({ message, version, request, inspect, pinned, busy, client, model,
           <${IconButton} ...${SMALL} icon="retry" label="Regenerate" disabled=${busy} onClick=${() => regenerate(model)} />
           <${ModelPicker} icon="swap" label="Regenerate with another model" value=${model ?? client.state.peek().view.model} disabled=${busy}
             onChange=${regenerate} data-testid="again-with" />`}
-        <${Menu} label=${`Actions for message ${seq}`} items=${items} align="start" class="icon-button small" />
+        ${(inspect || !openedFile) && html`<${Menu} label=${`Actions for message ${seq}`} items=${items} align="start" class="icon-button small" />`}
       </span>
       <${Figures} message=${message} request=${request} inspect=${inspect} />
       ${speaks && html`<time class="foot-time" title=${dateTime(time)}>${clock(time)}</time>`}

@@ -1,10 +1,12 @@
 /**
- * View of an opened file or a pasted request: format detection, token counts, lint, repair and conversion. The content is
- * sent only to the contextc server, and is not stored there. The browser keeps it until it is closed, for a reload.
+ * View in which a file is opened; and of a file or a pasted text with one request: format detection, token counts, lint,
+ * repair and conversion. The content is sent only to the contextc server, and is not stored there. The browser keeps it
+ * until it is closed, for a reload.
  */
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { post } from "../api.js";
 import { bytes, number, oneLine, plural } from "../format.js";
+import { singleRequest, takeFile } from "../opened_file.js";
 import { route, setQuery } from "../route.js";
 import { info } from "../state.js";
 import { Budget } from "./budget.js";
@@ -57,16 +59,22 @@ export function OpenFile() {
   useEffect(() => {
     if (given) keepFile(given).then(setIsKept);
   }, [given]);
+  useEffect(() => {
+    const request = singleRequest.value;
+    if (!request) return;
+    singleRequest.value = null;
+    take(request.name, request.text);
+  }, [singleRequest.value]);
   return html`<div class="inspect open-file" data-testid="open-file">
     <${InspectorHeader} title="Open a file or a request">
       ${given && html`<button type="button" class="button" onClick=${close}
           title="Forgets the file: this browser keeps it only while it is open">Close</button>`}
     <//>
     <div class="inspect-body">
-      ${!given && !state.busy && html`<${FileInput} open=${take} before="" />`}
+      ${!given && !state.busy && html`<${FileInput} before="" />`}
       ${state.busy && !state.data && html`<${Skeleton} lines=${8} label="Reading" />`}
       ${state.error && html`<${LoadError} error=${state.error} />
-        <${FileInput} open=${take} before=${given.text.length < LARGE ? given.text : ""} />`}
+        <${FileInput} before=${given.text.length < LARGE ? given.text : ""} />`}
       ${state.data && !isKept && html`<p class="panel-note">The browser does not keep this file. It must be opened again after a reload.</p>`}
       ${state.data && html`<${Opened} given=${given} data=${state.data} note=${note}
           reload=${(more) => open(given.name, given.text, { ...given.more, repaired: false, target: "", ...more })} />`}
@@ -75,35 +83,27 @@ export function OpenFile() {
 }
 
 /** Drop area, file picker, and text field. */
-function FileInput({ open, before }) {
+function FileInput({ before }) {
   const [text, setText] = useState(before);
   const [isOver, setIsOver] = useState(false);
   const picker = useRef(null);
-  const take = async (file) => file && open(file.name, await file.text());
-  useEffect(() => {
-    const refuse = (event) => event.preventDefault();
-    addEventListener("dragover", refuse);
-    addEventListener("drop", refuse);
-    return () => {
-      removeEventListener("dragover", refuse);
-      removeEventListener("drop", refuse);
-    };
-  }, []);
+  const paste = (event) => {
+    event.preventDefault();
+    if (text.trim()) takeFile(new File([text], ""));
+  };
   return html`<div class="taking">
-    <p class="local-note"><span class="tag good">Local only</span> The file is read by your contextc server. It is not sent anywhere else and not stored there.
-      This browser keeps it until you close it.</p>
-    <div class=${`drop ${isOver ? "is-over" : ""}`} data-testid="drop"
-        onDragOver=${(event) => { event.preventDefault(); setIsOver(true); }}
-      onDragLeave=${() => setIsOver(false)}
-          onDrop=${(event) => { event.preventDefault(); setIsOver(false); take(event.dataTransfer.files[0]); }}>
+    <p class="local-note"><span class="tag good">Local only</span> The file is read by your contextc server, and sent nowhere else. Recordings and
+      transcripts are inspected like your own conversations, and are gone when you close them, unless you import them.</p>
+    <div class=${`drop ${isOver ? "is-over" : ""}`} data-testid="drop" onDragOver=${() => setIsOver(true)}
+        onDragLeave=${() => setIsOver(false)} onDrop=${() => setIsOver(false)}>
       <p><b>Drop a file here</b></p>
-      <p class="soft">a request body, a list of messages, JSON Lines, a HAR recording, a curl command, a transcript of
-        Claude Code or Codex, a Vercel chat</p>
+      <p class="soft">a HAR recording, a log of requests, a transcript or a database of any agent, an export of contextc,
+        a request body, a list of messages, a curl command</p>
       <button type="button" class="button" onClick=${() => picker.current.click()}>Choose a file</button>
       <input type="file" class="off-screen" ref=${picker} tabindex="-1" aria-label="File to open"
-          onChange=${(event) => take(event.currentTarget.files[0])} />
+          onChange=${(event) => event.currentTarget.files[0] && takeFile(event.currentTarget.files[0])} />
     </div>
-    <form class="paste" onSubmit=${(event) => { event.preventDefault(); if (text.trim()) open("", text); }}>
+    <form class="paste" onSubmit=${paste}>
       <label for="paste-field">or paste text</label>
       <textarea id="paste-field" class="field" rows="10" spellcheck="false" value=${text}
           onInput=${(event) => setText(event.currentTarget.value)}
@@ -135,7 +135,6 @@ function Opened({ given, data, note, reload }) {
       <p>${given.name && html`<b>${oneLine(given.name, 80)}</b>, `}${bytes(given.text.length)}: <b>${KINDS[data.kind] ?? data.kind}</b>
         ${" in format "}<span class="tag accent">${data.format}</span>
         ${data.model && html` for <span class="tag">${oneLine(data.model, 60)}</span>`}, ${plural(data.tokens, "token")}.</p>
-      ${data.requests.length > 1 && html`<${Chooser} data=${data} reload=${reload} />`}
       ${data.budget && html`<${Budget} budget=${data.budget} isAlone=${true} />`}
       ${data.notes.length > 0 && html`<ul class="repaired">${data.notes.map((each, index) => html`<li
           key=${index}>${oneLine(each, 300)}</li>`)}</ul>`}
@@ -155,22 +154,6 @@ function Opened({ given, data, note, reload }) {
       ${tab === "convert" && html`<${Convert} key=${data.chosen} data=${data} name=${given.name}
           before=${given.more.target ?? ""} onRun=${(target) => note({ target })} />`}
     <//>`;
-}
-
-/** Selection of one request of a log or a recording. */
-function Chooser({ data, reload }) {
-  return html`<label class="inline-label request-choice"><span>Request</span>
-    <select class="field" value=${data.chosen} data-testid="request-choice"
-        onChange=${(event) => reload({ request: Number(event.currentTarget.value) })}>
-      ${data.requests.map((each) => html`<option key=${each.number} value=${each.number}
-          selected=${each.number === data.chosen}>${listed(each, data.requests.length)}</option>`)}
-    </select></label>`;
-}
-
-function listed({ number: which, address, model, messages, failed }, total) {
-  const place = address.replace(/^https?:\/\//, "");
-  const facts = [`${which} of ${total}`, model, plural(messages, "message"), place, failed ? "failed" : ""];
-  return oneLine(facts.filter(Boolean).join(" · "), 160);
 }
 
 /** Selection of a model for the context window, if the request names none or an unknown one. */
