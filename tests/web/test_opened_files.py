@@ -19,7 +19,7 @@ from contextc.web.application import create_application
 
 DATA = Path(__file__).parent.parent / "data"
 BYTES = {"Content-Type": "application/octet-stream"}
-PATIENCE = 55.0
+PATIENCE = 60.0
 
 
 def open_file(client: TestClient, name: str, data: bytes) -> Any:  # JSON
