@@ -29,7 +29,7 @@ from msgspec import Struct
 
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject
-from contextc.messages import Message, ToolCall, ToolResult
+from contextc.messages import Message, Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"[\w./\\:@#%$€£¥+~=&?,-]+|\n")
 _BETWEEN_WORDS = bytes([each if each == ord("\n") or _WORD.match(chr(each)) else ord(" ") for each in range(128)] * 2)
@@ -196,14 +196,17 @@ def list_facts_in_words(words: Iterable[str]) -> set[str]:
 
 def list_texts(message: Message) -> list[str]:
     """Return the texts of a message in which facts are found: its own, its results, and its calls' arguments."""
-    results: list[str] = []
-    arguments: list[str] = []
+    own, results, arguments = "", list[str](), list[str]()
     for part in message.parts:
-        if type(part) is ToolResult:
-            results.append(part.text)
-        elif type(part) is ToolCall:
-            arguments += iter_texts(part.arguments)
-    return [message.text, *results, *arguments]
+        kind = type(part)
+        if kind is Text:
+            text = cast(Text, part).text
+            own = own + text if own else text
+        elif kind is ToolResult:
+            results.append(cast(ToolResult, part).text)
+        elif kind is ToolCall:
+            arguments += iter_texts(cast(ToolCall, part).arguments)
+    return [own, *results, *arguments]
 
 
 def iter_texts(value: JSON) -> Iterator[str]:
@@ -233,22 +236,22 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
     for index, (place, role, mentions) in enumerate(found):
         if not mentions:
             continue
-        age = 1 - index / len(found)
+        base = 1 - index / len(found) - (GAIN_OF_PEOPLE if role == "user" else 0)
         costs = [usual[shape] + cost for _, _, shape, cost in mentions]
-        chosen: list[str] = []
+        number, chosen = 0, ""
         alike: dict[str, int] = {}
         for at in sorted(range(len(mentions)), key=costs.__getitem__):
             text, shown, shape, _ = mentions[at]
-            if any([text in other for other in chosen]):
+            if text in chosen:
                 continue
-            chosen.append(shown)
-            alike[shape] = alike.get(shape, 0) + 1
-            cost = costs[at] + log2(len(chosen)) + log2(alike[shape]) + age - (GAIN_OF_PEOPLE if role == "user" else 0)
+            number, chosen = number + 1, f"{chosen}\n{shown}"
+            alike[shape] = same = alike.get(shape, 0) + 1
+            cost = costs[at] + base + log2(number * same)
             known = facts.get(text)
             if known is not None:
                 cost = min(cost, known.cost) - (GAIN_OF_USE if roles[text] != role else 0)
             facts[text], roles[text] = Fact(text, shown, place, cost), role
-            if len(chosen) == most:
+            if number == most:
                 break
     return sorted(reversed(facts.values()), key=_cost_of)
 
@@ -410,17 +413,27 @@ def _mention(word: _Word, words: list[str], at: int, secrets: Container[str]) ->
     if not is_figure:
         return Mention(word.fact, word.fact, shape, cost)
     before, after = word.before, word.after
+    likeness = _shape(before) if before else ""
     if not before:
         label = words[at - 1] if at else "\n"
         if label in (":", "=") and at > 1:
             label = words[at - 2] + label
-        if label not in secrets and label[-1] not in ".,?" and _LETTER.search(label):
-            before = f"{label if label.isascii() or not _NO_SPACES.search(label) else label[-2:]} "
+        if label not in secrets:
+            before, likeness = _describe_label(label)
     if not after and words[at][-1] == word.fact[-1] and at + 1 < len(words):
         unit = words[at + 1].rstrip(_AROUND)
         if unit not in secrets and (unit in _UNIT_SIGNS or (unit.isalpha() and len(unit) <= MAX_UNIT)):
             after = f" {unit}"
-    return Mention(word.fact, f"{before}{word.fact}{after}", f"{_shape(before)}{shape}", cost)
+    return Mention(word.fact, f"{before}{word.fact}{after}", likeness + shape, cost)
+
+
+@lru_cache(maxsize=CACHED_WORDS)
+def _describe_label(word: str) -> tuple[str, str]:
+    """Return the word before a figure as it is shown, and its shape; "" for both if it does not say what that is."""
+    if word[-1] in ".,?" or not _LETTER.search(word):
+        return "", ""
+    before = f"{word if word.isascii() or not _NO_SPACES.search(word) else word[-2:]} "
+    return before, _shape(before)
 
 
 def _name_at(words: list[str], at: int) -> str:
