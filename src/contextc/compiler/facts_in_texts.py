@@ -256,19 +256,26 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
     return sorted(reversed(facts.values()), key=_cost_of)
 
 
-def find_mentions(message: Message) -> list[Mention]:
+def find_mentions(message: Message) -> tuple[Mention, ...]:
     """Return the facts of a message that may be worth a place in an index. A short argument of a call is one fact."""
-    texts = [message.text, *(result.text for result in message.tool_results)]
-    names: list[str] = []
-    for call in message.tool_calls:
-        for text in iter_texts(call.arguments):
-            name = text.strip()
-            (names if len(name) <= MAX_LENGTH and "\n" not in name else texts).append(name)
+    texts, names = [""], list[str]()
+    for part in message.parts:
+        kind = type(part)
+        if kind is Text:
+            texts[0] += cast(Text, part).text
+        elif kind is ToolResult:
+            texts.append(cast(ToolResult, part).text)
+        elif kind is ToolCall:
+            for text in iter_texts(cast(ToolCall, part).arguments):
+                name = text.strip()
+                (names if len(name) <= MAX_LENGTH and "\n" not in name else texts).append(name)
+    mentions = [_mentions_of_texts.get(text) for text in texts if text]
+    if len(mentions) == 1 and not names:
+        return mentions[0]
     found = {name: _mention_of_name(name) for name in without_credentials([name for name in names if name])}
-    for text in texts:
-        for each in _mentions_of_texts.get(text) if text else ():
-            found.setdefault(each.text, each)
-    return list(found.values())
+    for each in chain.from_iterable(mentions):
+        found.setdefault(each.text, each)
+    return tuple(found.values())
 
 
 @lru_cache(maxsize=CACHED_WORDS)
@@ -404,7 +411,11 @@ def _choose_mentions(mentions: list[Mention], text: str) -> list[Mention]:
             if len(chosen) == MAX_MENTIONS:
                 break
     allowed = {*without_credentials([each.shown for each in chosen])}
-    return [each for each in chosen if each.shown in allowed]
+    found: dict[str, Mention] = {}
+    for each in chosen:
+        if each.shown in allowed:
+            found.setdefault(each.text, each)
+    return [*found.values()]
 
 
 def _mention(word: _Word, words: list[str], at: int, secrets: Container[str]) -> Mention:
@@ -553,6 +564,9 @@ def without_credentials(facts: Iterable[str]) -> list[str]:
     facts = list(facts)
     suspicious = [fact for fact in facts if len(fact) >= MIN_SECRET and _MAY_BE_SECRET.search(fact)]
     if not suspicious:
+        return facts
+    lines = "\n".join(suspicious)
+    if mask_secrets(lines) == lines:
         return facts
     gone = {*suspicious} - {*_without_masked(suspicious)}
     return [fact for fact in facts if fact not in gone]

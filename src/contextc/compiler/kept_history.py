@@ -46,6 +46,8 @@ SENTENCE_LENGTH = 200
 TOKENS_AROUND_LINE = 2
 """Tokens that a line may take beside those of its text: for its line break, and for signs that it joins."""
 _AROUND_WORDS = ".,:?"
+_SMALL_LETTERS = bytes([ord(chr(each).lower()) if chr(each).isalnum() else ord(" ") for each in range(128)] * 2)
+"""Small letters in place of capitals, and blanks in place of signs."""
 _SENTENCE = re.compile("[^.!?\u3002\uff01\uff1f\n]++[.!?\u3002\uff01\uff1f\n]*+")
 
 
@@ -121,9 +123,9 @@ class KeptHistory:
 
         What many messages have, such as "go on", says little about each of them; rules and names are rare.
         """
-        terms = [list_terms(self.messages[where].text) for where in places]
-        worth = {term: log2(len(places) / count) for term, count in Counter(chain.from_iterable(terms)).items()}
-        told = [fsum(map(worth.__getitem__, each)) for each in terms]
+        words = [_list_small_words(self.messages[where].text) for where in places]
+        worth = {word: log2(len(places) / count) for word, count in Counter(chain.from_iterable(words)).items()}
+        told = [fsum(map(worth.__getitem__, each)) for each in words]
         return sorted(range(len(places)), key=lambda index: (round(told[index] / (sizes[index] + 1), 1), index))
 
     def _said_line(self, place: int, *, shortened: bool = False) -> str:
@@ -199,6 +201,11 @@ class KeptHistory:
 
 def _seq(place: int) -> int:
     return place & SEQ_MASK
+
+
+def _list_small_words(text: str) -> set[str]:
+    """Return the words of a text in small letters; what languages without spaces have in place of them."""
+    return {*text.encode().translate(_SMALL_LETTERS).decode().split()} if text.isascii() else list_terms(text)
 
 
 def _shorten(text: str, most: int) -> str:
