@@ -8,7 +8,7 @@ import asyncio
 import logging
 import re
 import sys
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from difflib import get_close_matches
@@ -30,6 +30,7 @@ from contextc.app.agent_factory import (
 )
 from contextc.app.display_text import sanitize
 from contextc.cli.chat import ChatOptions
+from contextc.cli.chat.questions import TerminalQuestions
 from contextc.cli.chat.terminal import (
     JSONRenderer,
     TerminalApproval,
@@ -43,14 +44,22 @@ from contextc.cli.console import err, escape_markup, format_dollars, format_erro
 from contextc.cli.explain import print_manifest, print_overflow
 from contextc.compiler.ledger import SessionManager
 from contextc.config import mask_secrets
-from contextc.errors import ContextcError, ContextOverflow, InvalidInput, InvalidSetting, UnknownConversation
+from contextc.errors import (
+    AlreadyAnswered,
+    ContextcError,
+    ContextOverflow,
+    InvalidInput,
+    InvalidSetting,
+    UnknownApproval,
+    UnknownConversation,
+)
 from contextc.events import ErrorOccurred, StreamEvent
 from contextc.executor import AgentExecutor, Turn, TurnResult
 from contextc.executor.agent_config import Approve
 from contextc.executor.turn import WAITING
 from contextc.providers import Endpoint
 from contextc.providers.registry import provider_names
-from contextc.store import Store
+from contextc.store import Approval, Store
 from contextc.tools.todos import format_todos
 
 
@@ -73,6 +82,8 @@ def _last_time(store: Store, conversation: str) -> int:
     return last[0].time if last else store.conversation(conversation).created
 
 
+WHO = "chat"
+"""The value of `who` for answers of a person at the terminal."""
 FAILED_FINISHES = ("error", "cancelled")
 SUCCESSFUL_FINISHES = ("stop", "refusal", "nothing to do")
 
@@ -230,9 +241,19 @@ class ChatSession:
 
     async def run_turn(self, text: str | None, *, resume: bool = False) -> None:
         """Run a turn, and further turns for input that was typed during it."""
+        if resume and await self._answer_questions() is False:
+            return
         result = await self._run(self._start_turn(text, resume))
-        while result.finish not in (*FAILED_FINISHES, WAITING) and self._count_queued():
-            result = await self._run(self._start_turn(None, False))
+        while True:
+            answered = await self._answer_questions() if result.finish == WAITING else None
+            if answered is False:
+                return
+            if answered:
+                result = await self._run(self._start_turn(None, True))
+            elif result.finish not in (*FAILED_FINISHES, WAITING) and self._count_queued():
+                result = await self._run(self._start_turn(None, False))
+            else:
+                break
         if result.finish == "nothing to do":
             self.renderer.note("There is nothing to answer.")
         if result.finish == WAITING:
@@ -243,6 +264,37 @@ class ChatSession:
             self.renderer.note(f"{pluralize(waiting, 'line')} of your input queued; /continue sends it.")
         self._exit_requested = result.finish == "cancelled"
         self._failed_finish = result.finish if result.finish in FAILED_FINISHES else ""
+
+    async def _answer_questions(self) -> bool | None:
+        """Ask the open questions of MCP servers. Return False if one stays open, and None if there is none."""
+        if self.terminal_input is None or not isinstance(self.renderer, TerminalRenderer):
+            return None
+        with suppress(UnknownConversation):
+            asked = [each for each in self.store.approvals(self.conversation) if each.question is not None]
+            if not asked:
+                return None
+            questions = TerminalQuestions(self.renderer, self.terminal_input)
+            task = asyncio.ensure_future(self._ask(questions, asked))
+            with on_interrupt(task.cancel), self.terminal_input.reading_lines(self._queue_line):
+                await asyncio.wait({task})
+            if not task.cancelled() and task.result():
+                return True
+            self.renderer.warn("The question stays open. /continue asks it again.")
+            return False
+        return None
+
+    async def _ask(self, questions: TerminalQuestions, asked: Sequence[Approval]) -> bool:
+        """Ask questions, and store the answers. Return False as soon as one stays open."""
+        for each in asked:
+            assert each.question is not None
+            answer = await questions.ask(each.question)
+            if answer is None:
+                return False
+            try:
+                self.store.answer_approval(each.id, answer.allow, content=answer.content, who=WHO)
+            except (AlreadyAnswered, UnknownApproval) as error:  # elsewhere
+                self.renderer.warn(format_error(error))
+        return True
 
     def _start_turn(self, given: str | None, resume: bool) -> Turn:
         if resume:
@@ -360,8 +412,10 @@ class ChatSession:
             self.renderer.warn("The last turn was interrupted: its process ended. Its partial answer is kept.")
             self.renderer.warn("/continue resumes it. Any other input leaves it as it is.")
         elif last and last[0].state == "waiting":
-            names = ", ".join([each.name for each in self.store.approvals(self.conversation)])
-            self.renderer.warn(f"The last turn waits for approval{f' of {names}' if names else ''}.")
+            asked = self.store.approvals(self.conversation)
+            names = ", ".join([each.name for each in asked])
+            what = "an answer" if any(each.question is not None for each in asked) else "approval"
+            self.renderer.warn(f"The last turn waits for {what}{f' of {names}' if names else ''}.")
             self.renderer.warn("/continue asks for it here. Any other input is queued.")
         elif waiting := self._count_queued():
             self.renderer.warn(f"{pluralize(waiting, 'line')} queued: /continue sends it.")
@@ -375,11 +429,10 @@ class ChatSession:
         )
 
     def _approve(self) -> Approve | None:
-        if self.options.yes:
-            return lambda call, tool: True
-        if self.terminal_input is None or not isinstance(self.renderer, TerminalRenderer):
-            return None
-        return TerminalApproval(self.renderer, self.terminal_input, self.root)
+        yes = self.options.yes
+        if self.terminal_input is not None and isinstance(self.renderer, TerminalRenderer):
+            return TerminalApproval(self.renderer, self.terminal_input, self.root, allows_all=yes)
+        return (lambda call, tool: True) if yes else None
 
     def describe(self) -> str:
         provider, found = self.executor.provider, self.executor.tools

@@ -165,6 +165,11 @@ class TerminalInput:
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
         self._rest = b""
 
+    @property
+    def has_ended(self) -> bool:
+        """True after Ctrl-D, until the next turn."""
+        return self._ended
+
     async def read_answer(self) -> str:
         """Return the next line during a turn; "" after Ctrl-D."""
         if self._ended:
@@ -455,12 +460,22 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class TerminalApproval:
-    """Approval by questions in the terminal. True is yes. A text is the reason for a no, which the model gets."""
+    """Approval by questions in the terminal. True is yes. A text is the reason for a no, which the model gets.
 
-    def __init__(self, screen: TerminalRenderer, keyboard: TerminalInput, root: Path) -> None:
-        self.screen, self.keyboard, self.root = screen, keyboard, root
+    With `allows_all`, the answer is always yes.
+    """
+
+    takes_questions = True
+    """A question of an MCP server suspends the turn. The session asks it."""
+
+    def __init__(
+        self, screen: TerminalRenderer, keyboard: TerminalInput, root: Path, *, allows_all: bool = False
+    ) -> None:
+        self.screen, self.keyboard, self.root, self.allows_all = screen, keyboard, root, allows_all
 
     async def __call__(self, call: ToolCall, tool: FunctionTool) -> bool | str:
+        if self.allows_all:
+            return True
         shown, rows = None, list[Text]()
         while True:
             if (now := await run_blocking(preview_call, call, self.root)) != shown:
