@@ -21,11 +21,13 @@ from contextc.analysis.finding import get_code
 from contextc.cli import app
 from contextc.cli.store_tools import StoreTools
 from contextc.sharing.shared_html import collect_shared_data
+from contextc.store.message_log import FIRST_UNANSWERED
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
 from tests.figures.sample_store import CONVERSATIONS, fill_store
 
 ENOUGH = 60
+TOTALS = ("requests", "failed", "input", "output", "cache_read", "cost")
 CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
 HARMLESS_CODES = tuple([get_code(cause).code for cause in HARMLESS])
 Run = Callable[..., str]
@@ -115,21 +117,29 @@ def walk_api(figures: Figures, client: TestClient) -> None:
         found = each["figures"]
         figures.note(
             "overview", each["conversation"]["name"], messages=each["conversation"]["length"],
-            **{name: found[name] for name in ("input", "output", "cache_read", "cost")},
+            **{name: found[name] for name in ("requests", "failed", "input", "output", "cache_read", "cost")},
+            cache_share=share(found["cache_share"]),
         )  # fmt: skip
     checked = client.post("/api/overview/findings", json={"names": CONVERSATIONS}).json()["conversations"]
     for each in checked:
         figures.note("checked", each["name"], causes=list_causes(one["code"] for one in each["causes"]))
     for name in CONVERSATIONS:
+        compared = ask("compare", a=name, b=CONVERSATIONS[0])["a"]
+        figures.note("comparison", name, **{each: compared[each] for each in (*TOTALS, "rewrite_factor")})
+        for each in ask(f"conversations/{name}/sub-agents")["agents"]:
+            shown = ("requests", "failed", "input", "output", "cost")
+            figures.note("sub-agents", each["name"], **{one: each[one] for one in shown})
         timeline = ask(f"conversations/{name}/timeline")
         totals = timeline["totals"]
         figures.note(
-            "timeline", name, **{each: totals[each] for each in ("requests", "input", "output", "cache_read", "cost")}
-        )
+            "timeline", name, failed=totals.get("failed", 0), cost=totals["cost"],
+            **{each: totals[each] for each in ("requests", "input", "output", "cache_read")},
+        )  # fmt: skip
         for step in timeline["requests"]:
             about = f"{name}/{step['model']}/{step['request']}"
             figures.note(
-                "timeline", about, size=step["used"], output=step["output"], cost=step["cost"], window=step["window"],
+                "timeline", about, input=step["input"], size=step["used"],
+                output=step["output"], cost=step["cost"], window=step["window"],
                 room=step["available"], cache_read=step["cache_read"], epoch=step["epoch"],
             )  # fmt: skip
             request = ask(f"conversations/{name}/requests/{step['channel']}/{step['request']}")
@@ -141,13 +151,23 @@ def walk_api(figures: Figures, client: TestClient) -> None:
             )  # fmt: skip
         found = ask(f"conversations/{name}/findings")
         figures.note(
-            "findings", name, cache_share=found["costs"]["cache_share"],
+            "findings", name, cache_share=share(found["costs"]["cache_share"]),
             causes=list_causes(each["code"] for each in found["findings"] if each["cause"] not in HARMLESS),
         )  # fmt: skip
         for place, each in enumerate(found["findings"]):
             figures.note(
                 "findings", f"{name}, finding {place}", **{key: each[key] for key in ("code", "tokens", "cost")}
             )
+
+
+def share(value: float | None) -> float | None:
+    """Return a share as it is shown."""
+    return None if value is None else round(value, 3)
+
+
+def find_internal_numbers(text: str) -> list[str]:
+    """Return the numbers of requests under which those without an answer are kept: people know them by another."""
+    return [each for each in re.findall(r"[\d,]{10,}", text) if int(each.replace(",", "")) > FIRST_UNANSWERED]
 
 
 def list_causes(codes: Iterable[str]) -> list[str]:
@@ -182,10 +202,12 @@ def walk_commands(figures: Figures, run: Run, address: str) -> None:
         found = ask("findings", name, "--costs")
         (costs,) = found["costs"]
         figures.note(
-            "command", name, cache_share=costs["cache_share"],
+            "command", name, cache_share=share(costs["cache_share"]), cost=costs["cost"],
+            rewrite_factor=costs["rewrite_factor"],
             causes=list_causes(each["code"] for each in found["findings"] if each["cause"] not in HARMLESS),
         )  # fmt: skip
         table = run("findings", name, "--store", address)
+        assert not find_internal_numbers(table)
         figures.note("table", name, causes=list_causes(CODE.findall(table)))
         for place, each in enumerate(found["findings"]):
             figures.note(
@@ -198,7 +220,18 @@ def walk_shared_files(figures: Figures, address: str) -> None:
     with cc.open_store(address) as store:
         for name in CONVERSATIONS:
             data = collect_shared_data(store, name)
-            figures.note("shared file", name, causes=list_causes(each.code for each in data.findings))
+            figures.note(
+                "shared file", name, causes=list_causes(each.code for each in data.findings), input=data.input,
+                output=data.output, cost=data.cost, cache_share=share(data.cache_share), failed=data.failed,
+                requests=data.requests_count, rewrite_factor=data.rewrite_factor,
+            )  # fmt: skip
+            for each in data.requests:
+                assert each.number < FIRST_UNANSWERED
+                about = f"{name}/{each.model}/{each.number}{', failed' if each.status == 'unanswered' else ''}"
+                figures.note(
+                    "shared file", about, size=each.size, output=each.output, input=each.input, cost=each.cost,
+                    cache_read=each.cache_read, window=each.window,
+                )  # fmt: skip
 
 
 def walk_agent_tools(figures: Figures, address: str) -> None:
@@ -207,5 +240,6 @@ def walk_agent_tools(figures: Figures, address: str) -> None:
         tools = StoreTools(store, None)
         for name in CONVERSATIONS:
             lines = tools.find_waste(name).splitlines()
+            assert not find_internal_numbers("\n".join(lines))
             codes = [line[:6] for line in lines if CODE.match(line) and not line.startswith(HARMLESS_CODES)]
             figures.note("find_waste", name, causes=list_causes(codes))

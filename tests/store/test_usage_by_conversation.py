@@ -4,7 +4,7 @@ import pytest
 
 import contextc as cc
 from contextc.errors import ProviderFailed
-from contextc.inspection.request_timeline import compute_total_cost, load_timeline, load_unanswered_requests
+from contextc.inspection.request_timeline import load_timeline, load_totals
 from contextc.inspection.usage_by_conversation import QUARTER, UsagePortion, load_conversation_states, load_usage
 from contextc.store.transaction_engine import Transaction
 from tests.executor.scripted_provider import SONNET, Scripted, fails, run_turn, says
@@ -47,18 +47,30 @@ def test_the_sums_are_those_of_the_inspector(store: cc.Store) -> None:
     found = usage_of(store)
     assert found["silent"] == ()
     for name in ("compiled", "executed", "observed"):
-        moments, lost = load_timeline(store, name), load_unanswered_requests(store, name)
-        used = [each.record.usage for each in moments if each.record.usage] + [
-            each.usage for each in lost if each.usage
-        ]
-        assert sum(each.requests for each in found[name]) == len(moments)
-        assert sum(each.input for each in found[name]) == sum(each.input for each in used) > 0
-        assert sum(each.cache_read for each in found[name]) == sum(each.cache_read for each in used)
-        total = compute_total_cost(store, name)
-        assert sum(each.cost for each in found[name]) == pytest.approx(total.dollars if total is not None else 0.0)
-        times = [each.record.time - each.record.time % QUARTER for each in moments]
+        totals = load_totals(store, name)
+        for figure in ("requests", "failed", "input", "output", "cache_read"):
+            assert sum(getattr(each, figure) for each in found[name]) == getattr(totals, figure), figure
+        assert totals.input > 0
+        assert sum(each.cost for each in found[name]) == pytest.approx(totals.cost or 0.0)
+        times = [each.record.time - each.record.time % QUARTER for each in load_timeline(store, name)]
         assert {each.time for each in found[name]} >= set(times)
     assert [sum(each.failed for each in found[name]) for name in ("compiled", "executed", "observed")] == [0, 1, 1]
+    assert [sum(each.requests for each in found[name]) for name in ("compiled", "executed", "observed")] == [2, 3, 2]
+
+
+def test_a_request_that_no_executor_made_counts_until_it_is_answered(store: cc.Store) -> None:
+    """Its channel is all that knows it. It is a request without an answer, as on the timeline."""
+    life = Life(store, name="open")
+    life.turn("hi")
+    store.append("open", cc.user("more"))
+    before = keys(store)["open"]
+    compiled = life.compile()
+    life.compiler.begin(compiled)
+    assert keys(store)["open"] != before
+    assert [sum(each.requests for each in usage_of(store)["open"]), load_totals(store, "open").requests] == [2, 2]
+    assert [sum(each.failed for each in usage_of(store)["open"]), load_totals(store, "open").failed] == [1, 1]
+    life.compiler.commit(compiled, cc.assistant("done"))
+    assert [sum(each.failed for each in usage_of(store)["open"]), load_totals(store, "open").failed] == [0, 0]
 
 
 def test_a_key_changes_with_the_requests_of_a_conversation_only(store: cc.Store) -> None:

@@ -51,7 +51,7 @@ from contextc.compiler.draft import distribute
 from contextc.compiler.past_requests import MARK_FIELDS, load_channel_formatter, rebuild_session_view
 from contextc.formats.base import Request
 from contextc.inspection.diff import Segment, diff_texts, show_text
-from contextc.inspection.request_timeline import compute_total_cost
+from contextc.inspection.request_timeline import load_totals
 from contextc.linting.request_reading import coerce_request
 from contextc.messages import Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
 from contextc.store import Store
@@ -843,20 +843,19 @@ def compare_conversations(store: Store, one: str, other: str) -> ConversationCom
 
 
 def _figures(view: StoredConversation, costs: ConversationCosts) -> RunFigures:
-    used = [each.usage for each in view.requests if each.usage is not None]
-    dollars, is_lower_bound = compute_total_cost(view.store, view.name) or (None, False)
+    totals = load_totals(view.store, view.name)
     return RunFigures(
         conversation=view.name,
         models=tuple(dict.fromkeys([f"{each.channel.provider}:{each.channel.model}" for each in view.requests])),
-        requests=len(view.requests),
-        failed=len([each for each in view.requests if each.status != "ok"]),
-        input=sum([each.input for each in used]),
-        output=sum([each.output for each in used]),
-        reasoning=sum([each.reasoning for each in used]),
-        cache_read=sum([each.cache_read for each in used]),
+        requests=totals.requests,
+        failed=totals.failed,
+        input=totals.input,
+        output=totals.output,
+        reasoning=totals.reasoning,
+        cache_read=totals.cache_read,
         cache_share=costs.cache_share,
-        cost=dollars,
-        cost_is_lower_bound=is_lower_bound,
+        cost=totals.cost,
+        cost_is_lower_bound=totals.cost_is_lower_bound,
         rewrite_factor=costs.rewrite_factor,
         began=min([each.began for each in view.requests], default=0),
         ended=max([each.ended for each in view.requests], default=0),

@@ -168,7 +168,7 @@ class StoreTools:
             found = sort_by_cost([each for some in collected for each in some])  # pyright: ignore[reportArgumentType]
         lines = [
             f"{each.code} {each.conversation}"
-            + (f", request {each.request}" if each.request else "")
+            + (f", request {each.request_label}" if each.request else "")
             + (f", ${each.cost:.4f}" if each.cost is not None else "")
             + (f", {each.tokens:,} tokens" if each.tokens else "")
             + f": {each.title}"

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from itertools import chain
 from threading import Lock
-from typing import Generic, Literal, Self, TypeAlias, TypeVar, cast
+from typing import Generic, Literal, NamedTuple, Self, TypeAlias, TypeVar, cast
 
 import msgspec
 from msgspec import Struct
@@ -464,6 +464,55 @@ def compute_total_cost(store: Store, conversation: str) -> Bill | None:
     return sum_costs(moments, load_unanswered_requests(store, conversation), store.turns(conversation))
 
 
+class RequestTotals(NamedTuple):
+    """The figures of all requests of a conversation, as every list of them shows.
+
+    `failed` requests have no complete answer; they are among the `requests`. Tokens are those that a provider
+    reported: a request without usage adds none. `bill` is None if no cost is known.
+    """
+
+    requests: int
+    failed: int
+    input: int
+    output: int
+    reasoning: int
+    cache_read: int
+    bill: Bill | None
+
+    @property
+    def cost(self) -> float | None:
+        """The cost of all requests in dollars, with that of summaries; None if it is not known."""
+        return self.bill.dollars if self.bill is not None else None
+
+    @property
+    def cost_is_lower_bound(self) -> bool:
+        """True if they cost at least `cost`."""
+        return self.bill is not None and self.bill.is_lower_bound
+
+
+def load_totals(store: Store, conversation: str) -> RequestTotals:
+    """Return the figures of a conversation. Raises `UnknownConversation`."""
+    moments = load_timeline(store, conversation)
+    return sum_requests(moments, load_unanswered_requests(store, conversation), store.turns(conversation))
+
+
+def sum_requests(
+    moments: Sequence[SentRequest], lost: Sequence[UnansweredRequest], turns: Iterable[TurnRecord]
+) -> RequestTotals:
+    """Return the figures of requests, answered and unanswered, and of the summaries made during turns."""
+    used = [each.record.usage for each in moments if each.record.usage is not None]
+    used += [each.usage for each in lost if each.usage is not None]
+    return RequestTotals(
+        requests=len(moments) + len(lost),
+        failed=len([each for each in moments if each.status != "ok"]) + len(lost),
+        input=sum([each.input for each in used]),
+        output=sum([each.output for each in used]),
+        reasoning=sum([each.reasoning for each in used]),
+        cache_read=sum([each.cache_read for each in used]),
+        bill=sum_costs(moments, lost, turns),
+    )
+
+
 def sum_costs(
     moments: Iterable[SentRequest], lost: Iterable[UnansweredRequest], turns: Iterable[TurnRecord]
 ) -> Bill | None:
@@ -507,7 +556,7 @@ class SubAgent(Struct, frozen=True, kw_only=True):
     `kind` is main, agent or side, and `agent` the client's own id of a sub-agent, or the name of an agent that was
     called as a tool. Then `client` is "", and `state` is that of its last turn: running, waiting, or why it has ended.
     `request` is the request of the conversation above during which it began. `began` and `ended` are Unix milliseconds;
-    None if they are unknown. `failed` is the number of requests without a complete answer. Tokens are those that the
+    None if they are unknown. `failed` of the `requests` have no complete answer. Tokens are those that the
     provider reported.
     """
 
@@ -553,8 +602,7 @@ def _summarize(store: Store, thread: ConversationThread, requests: Sequence[Sent
     began = [each.began for each in facts if each.began] + [each.started for each in turns if each.started]
     ended = [each.ended or each.began for each in facts if each.ended or each.began]
     ended += [each.ended for each in turns if each.ended]
-    used = [each.record.usage for each in requests if each.record.usage is not None]
-    costs = [each.cost for each in requests if each.cost is not None]
+    totals = sum_requests(requests, load_unanswered_requests(store, thread.name), turns)
     return SubAgent(
         name=thread.name,
         title=store.overview(thread.name).title,
@@ -565,13 +613,12 @@ def _summarize(store: Store, thread: ConversationThread, requests: Sequence[Sent
         request=thread.request,
         began=min(began, default=None),
         ended=max(ended, default=None),
-        requests=len(requests),
-        failed=len([each for each in facts if each.status != "ok"])
-        + len([each for each in turns if each.finish == "error"]),
-        input=sum([each.input for each in used]),
-        output=sum([each.output for each in used]),
-        cost=sum(costs) if costs else None,
-        cost_is_lower_bound=any([each.cost_is_lower_bound for each in requests]),
+        requests=totals.requests,
+        failed=totals.failed,
+        input=totals.input,
+        output=totals.output,
+        cost=totals.cost,
+        cost_is_lower_bound=totals.cost_is_lower_bound,
         state="" if last is None else last.finish if last.state == "finished" else last.state,
     )
 

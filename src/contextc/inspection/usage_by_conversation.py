@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 from msgspec import Struct
 
+from contextc.compiler.ledger import OpenAttempt
 from contextc.compiler.past_requests import find_channel_model
 from contextc.inspection.request_timeline import Steps, find_step, index_steps
 from contextc.messages import Usage
@@ -48,7 +49,7 @@ class ConversationState(NamedTuple):
 class UsagePortion(NamedTuple):
     """The requests of one model within a quarter of an hour. `time` is its start in milliseconds.
 
-    `failed` requests have no complete answer. `unpriced` ones have usage, but their cost is unknown. The cost of
+    `failed` ones have no complete answer. `unpriced` ones have usage, but their cost is unknown. The cost of
     `bounded` ones is a lower bound.
     """
 
@@ -82,15 +83,17 @@ class _UsageOfRecord(Struct):
 
 _record_from_json = msgspec.json.Decoder(_UsageOfRecord).decode
 _step_from_json = msgspec.json.Decoder(StepRecord).decode
+_attempt_from_json = msgspec.json.Decoder(OpenAttempt).decode
 _turn_from_json = msgspec.json.Decoder(TurnRecord).decode
 
 
 def load_conversation_states(tx: Transaction) -> list[ConversationState]:
     """Return all conversations of a store, with a fixed number of queries that read no messages and no requests."""
     versions: dict[str, tuple[int, int]] = {}
-    for name, number, version in tx.rows("SELECT conversation, number, version FROM main.channel"):
+    channels = tx.rows("SELECT conversation, number, version, attempt IS NOT NULL FROM main.channel")
+    for name, number, version, is_open in channels:
         total, last = versions.get(name, (0, 0))
-        versions[name] = total + version, max(last, number)
+        versions[name] = total + 2 * version + is_open, max(last, number)
     rows = tx.rows(
         "SELECT c.number, c.name, c.branch, c.created, c.spoken, o.client, COALESCE(o.kind, ''),"
         " (SELECT max(place) FROM main.event"
@@ -127,13 +130,19 @@ def load_usage(tx: Transaction, conversations: Sequence[ConversationState]) -> d
         for key, some in by_request.items():
             for step in some:
                 sums[conversation].add_step(step, Channel("", *key[:3]), turns.get((conversation, step.turn)))
-    channels = {
-        number: Channel(*name)
-        for number, *name in tx.rows(
-            f"SELECT number, conversation, agent, provider, model FROM main.channel WHERE conversation IN ({marks})",
-            *numbers,
-        )
-    }
+    channels: dict[int, Channel] = {}
+    last_active = {each.name: each.last_active * 1000 for each in conversations}
+    for number, name, agent, provider, model, attempt in tx.rows(
+        "SELECT number, conversation, agent, provider, model, attempt FROM main.channel"
+        f" WHERE conversation IN ({marks})",
+        *numbers,
+    ):
+        channel = channels[number] = Channel(name, agent, provider, model)
+        if attempt is not None:
+            with suppress(*DECODE_ERRORS):
+                request = _attempt_from_json(bytes(attempt)).request
+                if (agent, provider, model, request) not in steps.get(numbers[name], {}):
+                    sums[numbers[name]].add_open_attempt(channel, last_active[name])
     rows = tx.rows(
         "SELECT m.place, m.body FROM main.channel h JOIN main.manifest m"
         " ON m.place BETWEEN h.number * 4294967296 AND h.number * 4294967296 + 1073741824"
@@ -165,14 +174,18 @@ class _Sums:
         step = find_step(steps, channel, record.request, record.produced)
         spent = step.usage if step is not None and step.usage is not None else record.usage
         failed = record.observed is not None and record.observed.status != "ok"
-        self._add(record.time, channel, record.usage, spent, step.turn if step else None, 1, int(failed))
+        self._add(record.time, channel, record.usage, spent, step.turn if step else None, is_failed=failed)
 
     def add_step(self, step: StepRecord, channel: Channel, turn: TurnRecord | None) -> None:
         """Add a step without a complete answer. The others are in the ledger."""
         self._models[step.turn] = f"{channel.provider}:{channel.model}"
         is_running = step.state == "started" and turn is not None and turn.state == "running"
         if step.state != "finished" and not is_running:
-            self._add(step.started, channel, step.usage, step.usage, step.turn, 0, 1)
+            self._add(step.started, channel, step.usage, step.usage, step.turn, is_failed=True)
+
+    def add_open_attempt(self, channel: Channel, time: int) -> None:
+        """Add a request that no executor made, and that has no answer. Its time is not stored."""
+        self._add(time, channel, None, None, None, is_failed=True)
 
     def add_turn(self, turn: TurnRecord) -> None:
         """Add what a turn cost beyond its requests."""
@@ -201,12 +214,12 @@ class _Sums:
         usage: Usage | None,
         spent: Usage | None,
         turn: int | None,
-        requests: int,
-        failed: int,
+        *,
+        is_failed: bool,
     ) -> None:
         portion = self._portion(time, f"{channel.provider}:{channel.model}")
-        portion[0] += requests
-        portion[1] += failed
+        portion[0] += 1
+        portion[1] += is_failed
         if usage is not None:
             portion[2] += usage.input
             portion[3] += usage.output

@@ -28,6 +28,7 @@ from contextc.analysis.request_comparison import read_part, show_element
 from contextc.analysis.request_elements import Element, RequestView
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.errors import InvalidInput
+from contextc.inspection.request_timeline import load_totals, sum_requests
 from contextc.messages import Message, remove_client_context
 from contextc.observation.exchange_redaction import BUILTIN_PATTERNS, Redactor, compile_patterns
 from contextc.store import Store
@@ -156,10 +157,12 @@ class SharedCost(Struct, frozen=True, array_like=True):
 
 
 class SharedRequest(Struct, frozen=True, kw_only=True):
-    """A request. It begins with the first `same` rows of the previous request in the file; `rows` follow.
+    """A request. `number` is the one that people know it by, also if it has no answer. It begins with the first `same`
+    rows of the previous request in the file; `rows` follow.
 
-    Tokens of rows are to be multiplied by `scale`. `overhead` are tokens that the provider counted and no row has.
-    `reply` are items. Unknown values are None.
+    `size` are its tokens: by our own count if the provider reported none, and then `input` is None. Tokens of rows are
+    to be multiplied by `scale`. `overhead` are tokens that the provider counted and no row has. `reply` are items.
+    Unknown values are None.
     """
 
     number: int
@@ -169,7 +172,8 @@ class SharedRequest(Struct, frozen=True, kw_only=True):
     error: str
     began: int
     latency: int | None
-    input: int
+    size: int
+    input: int | None
     output: int | None
     reasoning: int | None
     cache_read: int | None
@@ -205,7 +209,8 @@ class SharedFinding(Struct, frozen=True, kw_only=True):
 
 
 class SharedData(Struct, frozen=True, kw_only=True):
-    """The content of a shared file. All figures are about the requests in it.
+    """The content of a shared file. All figures are about the requests in it. Tokens are those that a provider
+    reported.
 
     `findings` are those that are a loss, at most `MAX_FINDINGS` of `findings_count`. `unavoidable` is the number of
     cache misses that are none. `title` is "" if there is none, or if texts were removed.
@@ -223,6 +228,10 @@ class SharedData(Struct, frozen=True, kw_only=True):
     unavoidable: int
     items: list[SharedItem]
     texts: list[str]
+    requests_count: int
+    failed: int
+    input: int
+    output: int
     cost: float | None
     cost_is_lower_bound: bool
     cache_share: float | None
@@ -293,9 +302,7 @@ class _Collector:
         ]
         losses = [each for each in found if is_loss(each)]
         source = self._view.source
-        read = sum([each.cache_read or 0 for each in requests])
-        tokens_in = sum([each.input for each in requests])
-        known_costs = [each.cost for each in requests if each.cost is not None]
+        totals = load_totals(self._store, self._view.name) if is_whole else sum_requests(chosen, (), ())
         return SharedData(
             version=version("contextc"),
             conversation=clean(self._view.name),
@@ -309,9 +316,13 @@ class _Collector:
             unavoidable=len(found) - len(losses),
             items=self._items,
             texts=self._texts,
-            cost=costs.cost if is_whole else sum(known_costs) if known_costs else None,
-            cost_is_lower_bound=any([each.cost_is_lower_bound for each in requests]),
-            cache_share=costs.cache_share if is_whole else read / tokens_in if tokens_in else None,
+            requests_count=totals.requests,
+            failed=totals.failed,
+            input=totals.input,
+            output=totals.output,
+            cost=totals.cost,
+            cost_is_lower_bound=totals.cost_is_lower_bound,
+            cache_share=totals.cache_read / totals.input if totals.input else None,
             rewrite_factor=costs.rewrite_factor if is_whole else None,
         )
 
@@ -368,14 +379,15 @@ class _Collector:
         usage, facts, clean = request.usage, request.observed, self._redaction.clean
         error = facts.error if facts is not None and not self._redaction.removes_quotes else ""
         return SharedRequest(
-            number=request.number,
+            number=request.record.request,
             channel=request.channel_id,
             model=clean(f"{request.channel.provider}:{request.channel.model}"),
             status=request.status,
             error=clean(error),
             began=request.began,
             latency=facts.latency if facts is not None else None,
-            input=request.input,
+            size=request.input,
+            input=usage.input if usage is not None else None,
             output=usage.output if usage is not None else None,
             reasoning=usage.reasoning if usage is not None else None,
             cache_read=usage.cache_read if usage is not None else None,

@@ -34,6 +34,8 @@
   const dollars = (value) => (value == null ? "–" : value === 0 ? "$0" : value < 0.0001 ? "under $0.0001" : `$${value.toFixed(value < 0.01 ? 4 : value < 1 ? 3 : 2)}`);
   const costText = (figures) => (figures.cost_is_lower_bound && figures.cost != null ? `at least ${dollars(figures.cost)}` : dollars(figures.cost));
   const percent = (value) => (value == null ? "–" : value > 0 && value < 0.01 ? "\u003c1%" : value > 0.99 && value < 1 ? "\u003e99%" : `${Math.round(value * 100)}%`);
+  /** Return the tokens of a request: those that the provider reported, or else an estimate. */
+  const tokensIn = ({ input, size }) => (input == null ? `about ${number(size)}` : number(input));
   const plural = (count, one) => `${number(count)} ${one}${count === 1 ? "" : "s"}`;
   const time = (value) => (value ? new Date(value).toLocaleString() : "");
 
@@ -116,9 +118,9 @@
 
   function header() {
     const last = data.requests[data.requests.length - 1];
-    const sum = (field) => data.requests.reduce((total, each) => total + (each[field] ?? 0), 0);
     const figures = data.is_run
-      ? [["Requests", number(data.requests.length)], ["Tokens in", number(sum("input"))], ["Tokens out", number(sum("output"))],
+      ? [["Requests", `${number(data.requests_count)}${data.failed ? `, ${number(data.failed)} failed` : ""}`],
+        ["Tokens in", number(data.input)], ["Tokens out", number(data.output)],
         ["From cache", percent(data.cache_share)], ["Cost", costText(data)], ["Findings", number(data.findings_count)]]
       : [["Request", number(last.number)], ["Findings", number(data.findings_count)]];
     return el("header", {},
@@ -168,13 +170,13 @@
     const request = data.requests[current];
     const select = el("select", { "aria-label": "Request", onchange: (event) => choose(Number(event.target.value)) },
       data.requests.map((each, index) => el("option", { value: index, selected: index === current },
-        `Request ${number(each.number)} · ${oneLine(each.model, 50)} · ${number(each.input)} in${each.cost == null ? "" : ` · ${costText(each)}`}`)));
+        `Request ${number(each.number)} · ${oneLine(each.model, 50)} · ${tokensIn(each)} in${each.cost == null ? "" : ` · ${costText(each)}`}`)));
     return el("section", { "aria-label": "Request", id: "request", tabindex: "-1" }, el("h2", {}, `Request ${number(request.number)}`),
       data.requests.length > 1 && el("div", { class: "bar" },
         el("button", { type: "button", disabled: current === 0, onclick: () => choose(current - 1) }, "Previous"),
         select,
         el("button", { type: "button", disabled: current === data.requests.length - 1, onclick: () => choose(current + 1) }, "Next")),
-      facts([["Model", oneLine(request.model, 80)], ["Tokens in", number(request.input)], ["Tokens out", number(request.output)],
+      facts([["Model", oneLine(request.model, 80)], ["Tokens in", tokensIn(request)], ["Tokens out", number(request.output)],
         ["From cache", request.cache_read == null || !request.input ? "–" : percent(request.cache_read / request.input)],
         ["Cost", costText(request)], ["Time", time(request.began)]]),
       request.status !== "ok" && el("p", { class: "note", dir: "auto" }, `This request ${FAILURES[request.status] ?? "failed"}. ${visible(request.error)}`),

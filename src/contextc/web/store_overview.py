@@ -39,7 +39,7 @@ STARTS_STATE = (
 
 
 class Figures(Struct, frozen=True, kw_only=True):
-    """Figures of requests. `requests` have an answer or were observed; `failed` ones have no complete answer.
+    """Figures of requests. `failed` of the `requests` have no complete answer.
 
     `cost` is None if no cost is known; `unpriced` requests are not part of it. With `cost_is_lower_bound` a factor of a
     price is unknown. `cache_share` is the cached share of the

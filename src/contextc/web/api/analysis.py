@@ -32,7 +32,7 @@ from contextc.inspection.request_timeline import (
     load_sub_agents,
     load_uids,
     load_unanswered_requests,
-    sum_costs,
+    sum_requests,
 )
 from contextc.store.agent_calls import belongs_to_agent_calls
 from contextc.store.conversation_list import ObservedSource, ParentRequest, load_observed_sources, load_parent_request
@@ -110,12 +110,11 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
 
 
 class TimelineTotals(Struct, frozen=True, kw_only=True):
-    """Totals of all requests. Tokens and `cost` include unanswered requests, which `unanswered` counts
-    separately.
+    """Totals of all requests. `failed` of them have no complete answer; it is absent if there are none. `unanswered`
+    are those of these that are listed as such.
 
     For a whole conversation, `cost` includes summaries. It is null if no cost is known. With `cost_is_lower_bound` a
-    factor of a price is unknown. `failed` is the number of
-    observed requests without a complete answer; it is absent if there are none. They are among the `requests`.
+    factor of a price is unknown.
     """
 
     requests: int
@@ -226,20 +225,13 @@ def _step(moment: SentRequest, before: Sequence[RequestRecord], uids: Mapping[in
 
 
 def _totals(moments: list[SentRequest], lost: list[UnansweredRequest], turns: list[TurnRecord]) -> TimelineTotals:
-    used = [each.record.usage for each in moments if each.record.usage is not None]
-    used += [each.usage for each in lost if each.usage is not None]
-    observed = [moment.record.observed for moment in moments if moment.record.observed is not None]
-    dollars, is_lower_bound = sum_costs(moments, lost, turns) or (None, False)
-    return TimelineTotals(
-        requests=len(moments),
-        input=sum(usage.input for usage in used),
-        output=sum(usage.output for usage in used),
-        cache_read=sum(usage.cache_read for usage in used),
-        cost=dollars,
-        cost_is_lower_bound=is_lower_bound,
+    totals = sum_requests(moments, lost, turns)
+    return as_view(
+        TimelineTotals,
+        totals,
         epochs=sum(bool(moment.record.why) for moment in moments),
         unanswered=len(lost),
-        failed=len([each for each in observed if each.status != "ok"]) or UNSET,
+        failed=totals.failed or UNSET,
     )
 
 

@@ -225,7 +225,7 @@ SORT_KEYS: dict[SortName, Callable[[ConversationFigures], float | str | None]] =
     "cost": lambda each: each.figures.cost,
     "cache": lambda each: each.figures.cache_share,
     "tokens": lambda each: each.figures.input + each.figures.output,
-    "requests": lambda each: each.figures.requests + each.figures.failed,
+    "requests": lambda each: each.figures.requests,
     "time": lambda each: each.state.last_active,
     "name": lambda each: each.state.name.casefold(),
     "source": lambda each: each.source,

@@ -23,7 +23,7 @@ import { ShareButton } from "./share.js";
 import { StepPanel, TABS } from "./step_panel.js";
 import { EPOCH, StepTable } from "./step_table.js";
 import { SubAgents, useSubAgents } from "./sub_agents.js";
-import { mergeSteps } from "./timeline_layout.js";
+import { isFailed, mergeSteps } from "./timeline_layout.js";
 import { Timeline } from "./timeline.js";
 
 /** Views of the large timeline. Each gets the properties of `Timeline`, `name` and `agents`. The choice is stored in the browser. */
@@ -216,11 +216,10 @@ function Source({ source, parent }) {
 function summed(steps) {
   const sum = (field) => steps.reduce((total, step) => total + (step[field] ?? 0), 0);
   const isPriced = steps.some((step) => step.cost != null);
-  const lost = steps.filter((step) => step.ended).length;
   return {
-    requests: steps.length - lost, input: sum("input"), output: sum("output"), cache_read: sum("cache_read"),
-    cost: isPriced ? sum("cost") : null, cost_is_lower_bound: steps.some((step) => step.cost_is_lower_bound), epochs: steps.filter((step) => step.why).length, unanswered: lost,
-    failed: steps.filter((step) => step.observed && step.observed.status !== "ok").length,
+    requests: steps.length, input: sum("input"), output: sum("output"), cache_read: sum("cache_read"),
+    cost: isPriced ? sum("cost") : null, cost_is_lower_bound: steps.some((step) => step.cost_is_lower_bound), epochs: steps.filter((step) => step.why).length,
+    failed: steps.filter(isFailed).length,
   };
 }
 

@@ -48,7 +48,7 @@ export function InspectorHeader({ title, conversation, reload, second, children 
  */
 export function RunFigures({ totals, findings, showFindings }) {
   const share = totals.input ? (totals.cache_read ?? 0) / totals.input : null;
-  const lost = (totals.unanswered ?? 0) + (totals.failed ?? 0);
+  const lost = totals.failed ?? 0;
   const facts = [
     [totals.requests === 1 ? "request" : "requests", "req", number(totals.requests)],
     ["tokens in", "in", html`<span title=${`${number(totals.input)} tokens in, ${number(totals.output)} out`}>${tokens(totals.input)}</span>`],

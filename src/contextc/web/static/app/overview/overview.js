@@ -160,7 +160,7 @@ function Row({ entry }) {
   const { name, spoken, created, running, observed } = conversation;
   const time = spoken || created;
   const found = findingsOf(entry);
-  const hasRequests = figures.requests + figures.failed > 0;
+  const hasRequests = figures.requests > 0;
   return html`<tr data-testid="overview-row">
     <th scope="row"><a href=${chatUrl(name)} dir="auto" title=${visible(name)}>${titleLine(conversation, 70)}</a>
       ${conversation.title && conversation.title !== name && html`<small class="row-name" data-testid="row-name">${oneLine(name, 80)}</small>`}
