@@ -139,6 +139,11 @@ def test_a_shortcut_compiles_what_all_passes_compile(part: int, taken: list[Draf
     assert len(taken) > LIVES // PARTS
 
 
+def test_a_request_whose_results_were_shortened_is_not_extended() -> None:
+    """The provider's own figure decides how much is trimmed, and it is that of the request before."""
+    live(165)
+
+
 @pytest.mark.parametrize("model", MODELS[:4])
 def test_recorded_conversations_are_compiled_alike(model: str, taken: list[Draft]) -> None:
     """Guarantee 9.2: what was recorded of real agents, replayed step by step."""

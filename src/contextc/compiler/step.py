@@ -1407,10 +1407,10 @@ def _as_unsent(ask: CompileInput, draft: Draft, rows: AssembledRows, state: Chan
         or (draft.compaction or draft.compacted or draft.standing.waiting or state.container is not None)
     ):
         return None
-    if draft.kept is not None:  # as many as before the epoch began, so nothing was left out of it
+    if draft.kept is not None:  # as many as before the epoch began, and not trimmed, so nothing was left out of it
         remaining = sight.remaining
         before = sum([len(each.row.items) for each in draft.rows]) if remaining is None else len(remaining)
-        if not draft.epoch or len(draft.kept) != before + len(tail):
+        if not draft.epoch or draft.budget.wanted or len(draft.kept) != before + len(tail):
             return None
     if _measure_extended(ask, draft, state.tokens) is None:
         return None
