@@ -27,7 +27,7 @@ from contextc.config import UntrustedFile, is_trusted
 from contextc.errors import InvalidInput, InvalidSetting
 from contextc.messages import escape_markers, escaped_line, with_tags
 from contextc.prompts import MAX_ID_CHARACTERS, PromptContext, PromptFragment
-from contextc.tools.builtin.workspace import Workspace, is_binary, is_private_hard_link
+from contextc.tools.builtin.workspace import Workspace, check_line_offset, is_binary, is_private_hard_link
 from contextc.tools.function_tool import FunctionTool, tool
 
 FILE_NAMES = ("AGENTS.override.md", "AGENTS.md", "CLAUDE.md", ".claude/CLAUDE.md")
@@ -43,8 +43,8 @@ FILES_PRIORITY, SKILLS_PRIORITY = 150, 160
 """After the instructions of an agent, whose priority is 100."""
 
 # ── reading ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-# A file is opened by its resolved path, without following another link, and is read up to a limit. What is no regular
-# file, such as a pipe that would never end, is refused before it is read.
+# A file is opened by its resolved path, without following another link, and is read up to a limit. Anything but a
+# regular file, such as a pipe that never ends, is refused before it is read.
 
 
 class SkippedFile(Struct, frozen=True):
@@ -532,11 +532,7 @@ def _make_read_skill(skills: Skills) -> FunctionTool:
 
 def _cut_lines(text: str, path: str, offset: int) -> str:
     lines = text.split("\n")
-    if offset > len(lines):
-        raise InvalidInput(
-            f"{path} has {len(lines):,} lines; there is no line {offset:,}",
-            fix=f"Use an offset from 1 to {len(lines)}.",
-        )
+    check_line_offset(path, offset, len(lines))
     last, length = offset - 1, 0
     while last < len(lines) and (length := length + len(lines[last]) + 1) <= MAX_READ_CHARACTERS:
         last += 1

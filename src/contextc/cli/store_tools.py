@@ -16,7 +16,7 @@ from contextc._json import JSON, JSONObject, encode
 from contextc.cli.console import pluralize
 from contextc.cli.explain import find_channels
 from contextc.cli.lint import load_requests, load_stored_requests
-from contextc.compiler.history import HistoryPassage, fetch_result, passage_title, search_history
+from contextc.compiler.history import HistoryPassage, fetch_result, join_passages, render_passage, search_history
 from contextc.compiler.past_requests import explain
 from contextc.errors import InvalidInput, UnknownConversation
 from contextc.formats import format_names
@@ -98,8 +98,7 @@ class StoreTools:
         texts: list[str] = []
         left = SEARCH_TOKENS
         for each in found:
-            title = f"{each.conversation}, {passage_title(each.passage)}"
-            text = f"{escaped_line(title)}\n{escape_markers(each.passage.text)}"
+            text = render_passage(each.passage, each.conversation)
             left -= self._counter.count_text(text)
             if left < 0:
                 break
@@ -108,7 +107,7 @@ class StoreTools:
         if not texts:
             searched = pluralize(len(some), "conversation")
             return f"Nothing found in {searched}. Try other words: names, paths, ids, errors.{more}"
-        shown = with_tags("search-results", "\n\n".join(texts))
+        shown = join_passages(texts)
         return f"{shown}\nread_message reads a whole message: its conversation, and its id, such as r57.{more}"
 
     def read_conversation(self, conversation: str, after: int = 0) -> str:

@@ -4,7 +4,7 @@ An agent finds only what it may see; the pass over its view has the same rules.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -343,8 +343,19 @@ def render_passages(passages: Sequence[HistoryPassage]) -> str:
     """Return the passages as text for a model: data, each with its id and its author."""
     if not passages:
         return "Nothing found. Search with other words: names, ids, paths, or words that were used."
-    shown = "\n\n".join([f"{passage_title(each)}\n{escape_markers(each.text)}" for each in passages])
-    return f"{with_tags('search-results', shown)}\nfetch_result reads the whole message of an id."
+    shown = join_passages([render_passage(each) for each in passages])
+    return f"{shown}\nfetch_result reads the whole message of an id."
+
+
+def join_passages(texts: Iterable[str]) -> str:
+    """Return rendered passages as data for a model."""
+    return with_tags("search-results", "\n\n".join(texts))
+
+
+def render_passage(passage: HistoryPassage, conversation: str = "") -> str:
+    """Return a passage as escaped text below its title, which names its conversation if it is given."""
+    where = f"{escaped_line(conversation)}, " if conversation else ""
+    return f"{where}{passage_title(passage)}\n{escape_markers(passage.text)}"
 
 
 def passage_title(passage: HistoryPassage) -> str:

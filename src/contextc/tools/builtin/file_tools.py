@@ -23,7 +23,7 @@ from msgspec import Meta
 from contextc.errors import InvalidInput
 from contextc.tools.builtin import search_worker
 from contextc.tools.builtin.search_worker import IGNORED_FOLDERS, glob_pattern, matches_path, walk_files
-from contextc.tools.builtin.workspace import SAMPLE_BYTES, Workspace, is_binary
+from contextc.tools.builtin.workspace import SAMPLE_BYTES, Workspace, check_line_offset, is_binary
 from contextc.tools.context import ToolContext
 from contextc.tools.function_tool import FunctionTool, tool
 
@@ -182,10 +182,7 @@ def _numbered_lines(handle: BinaryIO, path: str, offset: int, limit: int, size: 
             break
     if not number:
         return f"[{path} is empty.]"
-    if number < offset:
-        raise InvalidInput(
-            f"{path} has {number:,} lines; there is no line {offset:,}", fix=f"Use an offset from 1 to {number}."
-        )
+    check_line_offset(path, offset, number)
     if last and number > last:
         whole = "more lines follow" if size > MAX_COUNTED_BYTES else f"{number:,} lines in all"
         shown.append(f"[Lines {offset:,} to {last:,}; {whole}. Read on with offset {last + 1}.]")

@@ -136,6 +136,14 @@ def _rename_new(beside: Path, place: Path) -> None:
         beside.replace(place)
 
 
+def check_line_offset(path: str, offset: int, lines: int) -> None:
+    """Raise `InvalidInput` if a text of so many lines does not have the line at which reading is to begin."""
+    if offset > lines:
+        raise InvalidInput(
+            f"{path} has {lines:,} lines; there is no line {offset:,}", fix=f"Use an offset from 1 to {lines}."
+        )
+
+
 def is_private_hard_link(found: os.stat_result) -> bool:
     """Return True if a file is readable only by its owner and has more than one name."""
     return found.st_nlink > 1 and not found.st_mode & (stat.S_IRGRP | stat.S_IROTH)
