@@ -43,7 +43,7 @@ def _owners(container: Any, seen: dict[int, Any]) -> Generator[str]:
     for holder in gc.get_referrers(container):
         if holder is seen:
             continue
-        kind: type = type(holder)
+        kind = cast(type[Any], type(holder))
         if hasattr(holder, "__dict__") or hasattr(kind, "__slots__"):
             slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
             values = {**getattr(holder, "__dict__", {}), **{name: getattr(holder, name, None) for name in slots}}

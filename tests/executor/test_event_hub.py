@@ -301,3 +301,16 @@ def test_received_text_is_published_before_the_next_piece_arrives(tmp_path: Path
     with cc.open_store(endpoint.address) as store:
         asyncio.run(watched(cc.AgentExecutor(store, SONNET, endpoint=endpoint, triggers=())))
     assert endpoint.was_heard
+
+
+async def test_events_that_are_about_to_be_published_are_not_read_from_the_store() -> None:
+    """An event loop that is behind has enough to do: events of its own turns come to it anyway."""
+    with cc.open_store("memory:") as store:
+        hub, inbox = event_hub.EventHub(store), event_hub.Inbox()
+        hub.add_watcher("demo", inbox)
+        hub.announce("demo", 5)
+        inbox.compare_with_store(0, 5)
+        assert inbox.take_events() == ([], False)
+        inbox.compare_with_store(0, 6)
+        assert inbox.take_events() == ([], True), "another process has written this one"
+        hub.remove_watcher("demo", inbox)

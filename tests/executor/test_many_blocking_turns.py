@@ -4,12 +4,15 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.store import async_store
+from contextc.store.store import leases_of
 from tests.executor.scripted_provider import SONNET, Say, Scripted, call, kinds, says
 
 MANY = 64
@@ -160,3 +163,33 @@ def test_a_turn_needs_no_thread_of_the_default_pool() -> None:
         result = asyncio.run(main(executor))
 
     assert (result.finish, result.text) == ("stop", "3")
+
+
+def test_a_turn_sends_its_request_after_turns_that_started_with_it_have_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where many start at one moment, the first event of each comes before the work of the others. Models are slow."""
+    monkeypatch.setattr(async_store, "HEAD_START_SECONDS", SECONDS)
+    happened, is_asked = list[str](), threading.Event()
+
+    def answer(_: JSONObject) -> Say:
+        happened.append("asked")
+        is_asked.set()
+        return says("Hello.")
+
+    with cc.open_store(f"sqlite:///{tmp_path}/chat.db") as store:
+        leases = leases_of(store)
+        acquire = leases.try_acquire_with
+
+        def acquire_late(conversation: str, *given: Any, **options: Any) -> Any:
+            if conversation == "late":
+                is_asked.wait(0.5)
+                happened.append("begun")
+            return acquire(conversation, *given, **options)
+
+        monkeypatch.setattr(leases, "try_acquire_with", acquire_late)
+        executor = cc.AgentExecutor(store, SONNET, endpoint=Scripted(answer), triggers=())
+        results = asyncio.run(all_ended(executor, ["early", "late"]))
+
+    assert [result.text for result in results] == ["Hello."] * 2
+    assert happened == ["begun", "asked", "asked"]

@@ -1,5 +1,7 @@
 """The event stream: in order, from any number, for any number of watchers, until the conversation is deleted."""
 
+import re
+import socket
 import threading
 from pathlib import Path
 
@@ -167,3 +169,23 @@ def test_a_number_that_no_event_has_is_refused(server: Served, number: int) -> N
     asked = httpx.get(url, params={"after": str(number)}), httpx.get(url, headers={"Last-Event-ID": str(number)})
     for answer in asked:
         assert (answer.status_code, answer.json()["error"]["kind"]) == (400, "InvalidRequest")
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_a_stream_has_the_form_that_the_version_of_its_request_allows(server: Served, version: str) -> None:
+    """Chunks for HTTP/1.1; a client of HTTP/1.0 gets the events as they are."""
+    turn(server)
+    read_events(server.url, "demo")
+    with socket.create_connection(("127.0.0.1", httpx.URL(server.url).port or 0), timeout=60) as connection:
+        path = "/api/conversations/demo/events?vocabulary=contextc"
+        connection.sendall(f"GET {path} HTTP/{version}\r\nHost: 127.0.0.1\r\n\r\n".encode())
+        answer = b""
+        while not re.search(rb"event: turn-finish\n.*\n.*\n\n", answer):
+            answer += connection.recv(65_536)
+    head, _, body = answer.partition(b"\r\n\r\n")
+    is_chunked = b"transfer-encoding: chunked" in head.lower()
+    assert is_chunked == (version == "1.1")
+    assert bool(re.match(rb"[0-9a-f]+\r\n", body)) == is_chunked
+    if is_chunked:
+        size, _, rest = body.partition(b"\r\n")
+        assert rest[int(size, 16) : int(size, 16) + 2] == b"\r\n"

@@ -56,6 +56,16 @@ class EventHub:
         for inbox in watchers:
             inbox.put(events)
 
+    def announce(self, conversation: str, last: int) -> None:
+        """Tell watchers that events up to a number are stored and will be published: they need not read the store.
+
+        Callable from any thread.
+        """
+        with self._lock:
+            watchers = tuple(self._inboxes.get(conversation, ()))
+        for inbox in watchers:
+            inbox.note_read(last)
+
     def note_change(self, conversation: str) -> None:
         """Make the watchers of a conversation read the store, unless the store notifies them of its change anyway."""
         if not self.is_notified:
@@ -239,7 +249,7 @@ class Inbox:
             self.mark_missed()
 
     def note_read(self, last: int) -> None:
-        """Record that the watcher has read all events up to a number from the store."""
+        """Record that the watcher has all events up to a number, or gets them without a look at the store."""
         with self._lock:
             self.last_event = max(self.last_event, last)
 

@@ -51,9 +51,10 @@ PAUSE_FACTOR, MAX_PAUSE_SECONDS = 2, 1.0
 """Pause between batches on a slow store: a multiple of the last write's duration, and the maximum in seconds. With
 hundreds of concurrent streams each one writes less often, and new turns are not delayed.
 """
-SERVER_WRITES_PER_SECOND = 50
-"""Batches per second that all replies of this process together write to a database server. Without this limit, hundreds
-of replies would use all processors, because a fast write is followed by the next one soon, and new turns would wait.
+WRITES_PER_SECOND, SERVER_WRITES_PER_SECOND = 1_000, 50
+"""Batches per second that all replies of this process together write to a file or to a database server. Without this
+limit, hundreds of replies would use all processors, because a fast write is followed by the next one soon, and new
+turns would wait.
 """
 YIELD_EVERY_EVENTS = 2_000
 """Number of stream events after which the event loop is yielded to other tasks."""
@@ -364,7 +365,7 @@ class ReplyStream:
     def _pause(self) -> float:
         """Return the seconds until the next batch."""
         is_server = engine_of(self.turn_store.store).dialect.name == "postgres"
-        share = len(_receiving) / SERVER_WRITES_PER_SECOND if is_server else 0.0
+        share = len(_receiving) / (SERVER_WRITES_PER_SECOND if is_server else WRITES_PER_SECOND)
         return max(BATCH_SECONDS, min(MAX_PAUSE_SECONDS, max(PAUSE_FACTOR * self._write_seconds, share)))
 
     def _start_flush(self) -> None:

@@ -81,7 +81,7 @@ from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Deliver, Endpoint
 from contextc.store import Store
-from contextc.store.async_store import wait_for_lease
+from contextc.store.async_store import openings_of_loop, wait_for_lease
 from contextc.store.branches import SPEAKER_META
 from contextc.store.ledger_schema import LeftOutReason
 from contextc.store.message_log import SEQ_MASK, Lease, find_tip, load_tip, run_name
@@ -936,6 +936,7 @@ class TurnRunner:
 
     async def _run_steps(self) -> str:
         """Run steps until the turn is over. Return the finish reason."""
+        await openings_of_loop().wait()
         owner = self.config.owner
         if owner is not None:
             await run_blocking(owner.check, self.turn_store.turn)

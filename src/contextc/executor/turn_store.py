@@ -1375,6 +1375,7 @@ class TurnStore:
 
     def _publish(self, events: Sequence[AnyEvent]) -> None:
         if events:
+            self._hub.announce(self.conversation, events[-1].number)
             defer(lambda: self._hub.publish(self.conversation, events))
 
     def _audience_of(self, trigger: str) -> str:

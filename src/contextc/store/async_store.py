@@ -7,11 +7,13 @@ Started work is never abandoned: a cancellation that arrives meanwhile is raised
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from weakref import WeakKeyDictionary
 
 from contextc._worker_threads import run_blocking
 from contextc.errors import ContextcError, ConversationBusy, InvalidInput
@@ -23,6 +25,56 @@ from contextc.store.turn_records import Stream, StreamDelta, StreamStatus
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+HEAD_START_SECONDS = 0.25
+"""Seconds for which openings go before other work, at most."""
+
+
+class Openings:
+    """The leases that are being taken on one event loop.
+
+    Where hundreds of turns begin at one moment, all of them begin before the first one goes on: its caller waits for
+    its model anyway, the others wait for a sign.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._going: dict[int, None] = {}
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    @contextmanager
+    def opening(self) -> Generator[None]:
+        """Count an opening for the time of the block."""
+        number = self._count
+        self._count, self._going[number] = number + 1, None
+        try:
+            yield
+        finally:
+            del self._going[number]
+            oldest = next(iter(self._going), self._count)
+            while self._waiting and self._waiting[0][0] <= oldest:
+                _, waiting = self._waiting.popleft()
+                if not waiting.done():
+                    waiting.set_result(None)
+
+    async def wait(self) -> None:
+        """Wait for the openings that have begun until now, for a short time."""
+        if not self._going:
+            return
+        waiting = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._count, waiting))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HEAD_START_SECONDS):
+                await waiting
+
+
+_openings: WeakKeyDictionary[asyncio.AbstractEventLoop, Openings] = WeakKeyDictionary()
+
+
+def openings_of_loop() -> Openings:
+    """Return the openings of the running event loop."""
+    return _openings.setdefault(asyncio.get_running_loop(), Openings())
 
 
 async def wait_for_lease(
@@ -54,7 +106,8 @@ async def wait_for_lease(
             try:
                 if not waiter.is_first:
                     raise await run_blocking(leases.load_busy_error, conversation, agent)
-                return await run_blocking(take, waiter.is_patient)
+                with openings_of_loop().opening():
+                    return await run_blocking(take, waiter.is_patient)
             except ConversationBusy as busy:
                 held_here = leases.holds_lease(conversation, agent, busy.number)
                 seconds = waiter.next_poll_delay(busy, held_here=held_here)

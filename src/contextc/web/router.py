@@ -5,7 +5,7 @@ Endpoints are matched by path segments (`api_segments`), so a conversation's nam
 
 import inspect
 import pkgutil
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from importlib import import_module
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_type_hints
 
@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from contextc._worker_threads import REQUEST_SLOTS, run_blocking
 from contextc.errors import InvalidRequest
@@ -21,7 +21,7 @@ from contextc.web import api
 from contextc.web.app_state import AppState
 from contextc.web.http_errors import HTTPError
 from contextc.web.http_errors import error_response as refused
-from contextc.web.security import api_segments
+from contextc.web.security import CHUNK_KEY, api_segments
 
 # ── declaration of endpoints ──────────────────────────────────────────────────────────────────────────────────────────
 # An endpoint is a function in `web/api/` with the decorator `@endpoint(…)`. Its type annotations define both
@@ -139,14 +139,27 @@ def load_endpoints() -> list[DeclaredRoute]:
     return ENDPOINTS
 
 
+class _KnownRoute(NamedTuple):
+    """An endpoint, with the places of its words and of its parameters in a path."""
+
+    route: DeclaredRoute
+    words: tuple[tuple[int, str], ...]
+    named: tuple[tuple[int, str], ...]
+
+
 class Router:
     """ASGI application of the API."""
 
     def __init__(self, app: AppState) -> None:
         self.app_state = app
-        self._by_length: dict[int, list[DeclaredRoute]] = {}
+        self._by_end: dict[tuple[int, str], list[_KnownRoute]] = {}
+        """The endpoints by the number and the last of their segments, which is empty for a parameter."""
         for each in sorted(load_endpoints(), key=lambda each: [part.startswith("{") for part in each.segments]):
-            self._by_length.setdefault(len(each.segments), []).append(each)
+            last = "" if each.segments[-1].startswith("{") else each.segments[-1]
+            words = [(place, part) for place, part in enumerate(each.segments) if not part.startswith("{")]
+            named = [(place, part[1:-1]) for place, part in enumerate(each.segments) if part.startswith("{")]
+            found = self._by_end.setdefault((len(each.segments), last), [])
+            found.append(_KnownRoute(each, tuple(words), tuple(named)))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
@@ -191,12 +204,12 @@ class Router:
 
     def _find(self, method: str, segments: list[str]) -> tuple[DeclaredRoute, dict[str, str]]:
         there: list[str] = []
-        for each in self._by_length.get(len(segments), ()):
-            pairs = list(zip(each.segments, segments, strict=True))
-            if all(part.startswith("{") or part == segment for part, segment in pairs):
-                if each.method == method or (method == "HEAD" and each.method == "GET"):
-                    return each, {part[1:-1]: segment for part, segment in pairs if part.startswith("{")}
-                there.append(each.method)
+        ends = dict.fromkeys([*segments[-1:], ""])
+        for route, words, named in [each for end in ends for each in self._by_end.get((len(segments), end), ())]:
+            if all([segments[place] == word for place, word in words]):
+                if route.method == method or (method == "HEAD" and route.method == "GET"):
+                    return route, {name: segments[place] for place, name in named}
+                there.append(route.method)
         if there:
             allowed = ", ".join([*there, *(["HEAD"] if "GET" in there else [])])
             problem = f"Method not allowed, got {method[:20]!r}. Use {', '.join(there)}."
@@ -231,11 +244,25 @@ def _convert(value: str | dict[str, str], kind: Any, what: str) -> object:
 
 
 class _Streaming(StreamingResponse):
-    """Streaming response whose source is closed as soon as the client disconnects."""
+    """Streaming response whose source is closed as soon as the client disconnects.
+
+    If the server has `CHUNK_KEY`, its chunks go there without the layers in between, which leave them as they are.
+    """
+
+    _send_chunk: Callable[[bytes], Awaitable[bool]] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._send_chunk = scope.get("state", {}).get(CHUNK_KEY)
+        await super().__call__(scope, receive, send)
 
     async def stream_response(self, send: Send) -> None:
+        async def forward(message: Message) -> None:
+            direct = self._send_chunk if message.get("more_body") else None
+            if direct is None or not await direct(message["body"]):
+                await send(message)
+
         try:
-            await super().stream_response(send)
+            await super().stream_response(forward)
         finally:
             await _close(self.body_iterator)
 

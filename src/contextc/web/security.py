@@ -29,6 +29,8 @@ from contextc.web.http_errors import error_response as refused
 API_PATH = "/api"
 FILES_PATH = "/api/files"
 """Where a file is uploaded that the web UI opens."""
+CHUNK_KEY = "contextc.send_chunk"
+"""Key of the function in the state of a scope that sends a part of a response whose length is not known."""
 ADMIT_KEY = "contextc.admit"
 """Key in an ASGI scope's `state` of a function that is called after authentication.
 

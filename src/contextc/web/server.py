@@ -21,7 +21,7 @@ from uvicorn.server import ServerState
 from contextc._http_access import max_connections
 from contextc.errors import InvalidSetting
 from contextc.web.app_state import AppState
-from contextc.web.security import ADMIT_KEY
+from contextc.web.security import ADMIT_KEY, CHUNK_KEY
 
 # ── limits on connections: clients that send or read nothing cannot block others ──────────────────────────────────────
 # A connection is pending until its request is authenticated, and again after the response was sent. Pending
@@ -103,7 +103,8 @@ class LimitedConnection(H11Protocol):
         app_state: dict[str, Any],
         loop: asyncio.AbstractEventLoop | None,
     ) -> None:
-        super().__init__(config, server_state, {**app_state, ADMIT_KEY: lambda: all_of_them.admit(self)}, loop)
+        state = {**app_state, ADMIT_KEY: lambda: all_of_them.admit(self), CHUNK_KEY: self.send_chunk}
+        super().__init__(config, server_state, state, loop)
         self._all = all_of_them
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
@@ -118,6 +119,20 @@ class LimitedConnection(H11Protocol):
         if self._all.is_admitted(self) and self.cycle.response_complete:
             self._all.add(self, self.loop.time())
         super().data_received(data)
+
+    async def send_chunk(self, data: bytes) -> bool:
+        """Send a part of a response in chunked transfer encoding. Return False if this response is sent otherwise.
+
+        The state of the protocol does not change between the head of a response and its end, so h11 is not asked.
+        """
+        cycle = self.cycle
+        if not cycle.response_started or cycle.response_complete or cycle.scope["http_version"] != "1.1":
+            return False
+        if self.flow.write_paused and not cycle.disconnected:
+            await self.flow.drain()
+        if data and not cycle.disconnected and cycle is self.cycle:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
+        return True
 
     def on_response_complete(self) -> None:
         # A client that has not read its whole response keeps its state and its remaining time.
