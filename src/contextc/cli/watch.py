@@ -136,11 +136,12 @@ def run(
     from contextc.proxy.relay import Timeouts
 
     compile_patterns(redact)
+    is_moved = convert is not None or any([each.known_as and not each.is_vendor for each in upstreams.values()])
     already_set = find_set_upstreams(os.environ, upstreams)
     upstreams = {**upstreams, **{each.name: each for each in already_set.values()}}
     token = secrets.token_urlsafe(16)  # other users of this machine can reach the port
     forward = None
-    if _is_forwarded(command, via, is_converted=convert is not None):
+    if _is_forwarded(command, via, is_moved=is_moved):
         from contextc.proxy.forward_proxy import ForwardProxy
 
         forward = ForwardProxy(upstreams, token)
@@ -188,12 +189,15 @@ def run(
     raise Exit(code)
 
 
-def _is_forwarded(command: Sequence[str], via: str | None, *, is_converted: bool) -> bool:
-    """Return True if the program reaches contextc as its proxy. Without the package for certificates, it cannot."""
+def _is_forwarded(command: Sequence[str], via: str | None, *, is_moved: bool) -> bool:
+    """Return True if the program reaches contextc as its proxy. Without the package for certificates, it cannot.
+
+    With `is_moved`, another server answers than the one that the program calls by itself.
+    """
     from contextc._installed_packages import installed_version
     from contextc.proxy.client_setup import wants_forward_proxy
 
-    if via is not None or is_converted or not wants_forward_proxy(command, os.environ):
+    if via is not None or is_moved or not wants_forward_proxy(command, os.environ):
         return via == "proxy"
     if installed_version("cryptography") is not None:
         return True

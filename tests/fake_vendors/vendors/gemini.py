@@ -54,6 +54,10 @@ class Gemini(Vendor):
     def streams(self, head: RequestHead, body: JSONObject) -> bool:
         return head.path.endswith(":streamGenerateContent")
 
+    def key(self, head: RequestHead) -> str | None:
+        """Return the key of a request, which may also be in its query."""
+        return super().key(head) or head.query.get("key")
+
     def unauthorized(self, key: str | None) -> FakeError:
         if not key:
             text = (

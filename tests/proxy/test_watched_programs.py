@@ -1,0 +1,216 @@
+"""Real programs with and without `contextc watch`: the requests at their vendors' hosts are equal (Guarantee 16.18).
+
+Each has a home of its own, and a key that counts nowhere. Its user has a proxy, which leads the names of vendors to
+stand-ins on this machine, and all other names nowhere. docs/proxy.md has a table of what was compared.
+"""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import contextc as cc
+from contextc._json import decode
+from contextc.store.conversation_list import list_names_in
+from tests.conftest import give_up
+from tests.fake_vendors import KEY, FakeVendors, Reply, ScriptedCall
+from tests.fake_vendors.vendor import AcceptedRequest
+from tests.forked_commands import run_contextc
+from tests.proxy.byte_taps import WireMessage
+from tests.proxy.client_environments import AIDER, GEMINI_CLI, OPENCODE, Unavailable, find_npm_program, find_python
+from tests.proxy.vendor_hosts import VendorHosts
+
+SECONDS = 300
+HOSTS = ("api.anthropic.com", "api.openai.com", "chatgpt.com", "generativelanguage.googleapis.com")
+ANSWER = "The notes have two lines."
+READING = {"Read": "file_path", "read_file": "file_path", "read": "filePath", "exec_command": "cmd"}
+"""Tools of the programs with which they read a file, and what the path is called."""
+
+
+class Program(NamedTuple):
+    """A program: its command without the task, what else is in its environment, and the files in its home.
+
+    `calls` is the number of its model requests, `client` the beginning of the name of its conversation.
+    """
+
+    command: Sequence[str]
+    calls: int
+    client: str
+    variables: Mapping[str, str] = {}
+    files: Mapping[str, str] = {}
+
+
+def claude_code() -> Program:
+    import claude_agent_sdk
+
+    command = [str(Path(claude_agent_sdk.__file__).parent / "_bundled" / "claude"), "-p", "--output-format", "json",
+               "--model", "claude-sonnet-4-5", "--session-id", "11111111-1111-4111-8111-111111111111",
+               "--dangerously-skip-permissions"]  # fmt: skip
+    project = {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+    settings = {
+        "hasCompletedOnboarding": True, "bypassPermissionsModeAccepted": True, "projects": {"{home}/work": project},
+        "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
+    }  # fmt: skip
+    variables = {
+        "CLAUDE_CONFIG_DIR": "{home}/claude", "ANTHROPIC_API_KEY": KEY, "IS_SANDBOX": "1", "DISABLE_TELEMETRY": "1",
+        "DISABLE_ERROR_REPORTING": "1", "DISABLE_AUTOUPDATER": "1",
+    }  # fmt: skip
+    return Program(command, 2, "claude-code-", variables, {"claude/.claude.json": json.dumps(settings)})
+
+
+def codex() -> Program:
+    from codex_cli_bin import bundled_codex_path  # pyright: ignore[reportMissingTypeStubs]
+
+    command = [str(bundled_codex_path()), "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]
+    files = {
+        "auth.json": json.dumps({"OPENAI_API_KEY": KEY}),
+        "config.toml": 'model = "gpt-5.4"\n[features]\nplugins = false\n',
+    }
+    return Program(command, 2, "codex-", {"CODEX_HOME": "{home}"}, files)
+
+
+def gemini_cli() -> Program:
+    command = [find_npm_program(GEMINI_CLI, ".bin/gemini"), "--yolo", "-m", "gemini-3.6-flash", "-p"]
+    settings = {"security": {"auth": {"selectedType": "gemini-api-key"}}, "privacy": {"usageStatisticsEnabled": False}}
+    variables = {"GEMINI_API_KEY": KEY, "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    return Program(command, 2, "gemini-", variables, {".gemini/settings.json": json.dumps(settings)})
+
+
+def opencode(model: str) -> Program:
+    machine = "arm64" if os.uname().machine in ("arm64", "aarch64") else "x64"
+    program = find_npm_program(OPENCODE, f"opencode-{os.uname().sysname.lower()}-{machine}/bin/opencode")
+    keys = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY")
+    return Program([program, "run", "-m", model], 3, "opencode-", dict.fromkeys(keys, KEY))
+
+
+def aider(model: str) -> Program:
+    options = ["--model", model, "--no-git", "--no-check-update", "--analytics-disable", "--yes-always", "--no-pretty",
+               "--no-show-model-warnings", "--no-show-release-notes", "--message"]  # fmt: skip
+    variables = dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"), KEY)
+    command = [str(Path(find_python(AIDER)).with_name("aider")), *options]
+    return Program(command, 1, "", {**variables, "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
+
+
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    "Claude Code": claude_code,
+    "Codex": codex,
+    "Gemini CLI": gemini_cli,
+    "opencode, Anthropic": lambda: opencode("anthropic/claude-sonnet-4-5"),
+    "opencode, OpenAI": lambda: opencode("openai/gpt-5.4"),
+    "opencode, Google": lambda: opencode("google/gemini-3.6-flash"),
+    "aider, Anthropic": lambda: aider("anthropic/claude-sonnet-4-5"),
+    "aider, OpenAI": lambda: aider("openai/gpt-4.1"),
+    "aider, Google": lambda: aider("gemini/gemini-2.5-flash"),
+}
+
+
+def reading(work: Path) -> Callable[[AcceptedRequest], Reply]:
+    """Return a script that reads a file with the tool that a program has for that, and then answers."""
+
+    def script(ask: AcceptedRequest) -> Reply:
+        body, last = decode(ask.raw), ask.request.messages[-1]
+        if "title" in str([body.get("output_config"), body.get("text")]):
+            return Reply(json.dumps({"title": "Notes"}))
+        named = re.findall(r'"name": ?"([^"]+)"', ask.raw.decode())
+        tool = next((name for name in READING if name in named), "")
+        if not tool or "#call" not in last.text or last.tool_results:
+            return Reply(ANSWER)
+        path = f"{work}/notes.txt"
+        return Reply(
+            "I look.", [ScriptedCall(tool, {READING[tool]: f"cat {path}" if tool == "exec_command" else path})]
+        )
+
+    return script
+
+
+VARYING = re.compile(
+    rb"(?:toolu|msg|call|ses|fc)_[\w-]+|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}|cch=\w+"
+    rb'|prev-tool-durations: \S+|(?:unix_ms|create_time)\\?":[\d.]+|Content-Length: \d+'
+    rb"|wall time: [\d.]+|chunk id: \w+",
+    re.IGNORECASE,
+)
+"""Ids, hashes and times, which differ between any two runs."""
+LATE = re.compile(rb" \(codex_exec; [\d.]+\)")
+"""What Codex adds to its name after its start. Early requests of a run may have it or not."""
+
+
+def in_one_order(body: bytes) -> bytes:
+    """Return a body of Codex with its ids in one order: it writes them in any."""
+    ids = re.search(rb'"client_metadata":(\{.*\})\}$', body)
+    return body if ids is None else body[: ids.start(1)] + json.dumps(json.loads(ids[1]), sort_keys=True).encode()
+
+
+def essence(messages: Sequence[WireMessage]) -> list[tuple[bytes, tuple[bytes, ...], bytes]]:
+    """Return the distinct requests without what differs between any two runs. Some are sent at the same time, and some
+    again. Codex asks for a WebSocket first, which a recorded host refuses: then it uses HTTP.
+    """
+    found = {
+        (
+            each.start,
+            tuple([VARYING.sub(b"*", LATE.sub(b"", line)) for line in each.fields]),
+            VARYING.sub(b"*", in_one_order(each.body)),
+        )
+        for each in messages
+        if not any([line.lower() == b"upgrade: websocket" for line in each.fields])
+    }
+    return sorted(found, key=lambda each: (each[0], len(each[2]), each))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_a_program_sends_the_same_requests_as_unwatched(tmp_path: Path, name: str) -> None:
+    """Model requests, settings, lists of models: all of them, with the same header fields, and to the same hosts."""
+    try:
+        program = PROGRAMS[name]()
+    except Unavailable as reason:
+        give_up(str(reason))
+        raise
+    sent: list[list[WireMessage]] = []
+    opened: list[set[str]] = []
+    home, store = tmp_path / "home", f"sqlite:///{tmp_path}/store.db"
+    work = home / "work"
+    for is_watched in (False, True):
+        work.mkdir(parents=True)
+        (work / "notes.txt").write_text("one\ntwo\n")
+        for path, text in program.files.items():
+            (home / path).parent.mkdir(exist_ok=True)
+            (home / path).write_text(text.replace("{home}", str(home)))
+        with (
+            FakeVendors(reading(work), strict=False) as fake,
+            VendorHosts(HOSTS, fake.server.port) as hosts,
+        ):
+            trusted = hosts.write_certificate(tmp_path)
+            environment = {
+                "PATH": os.environ["PATH"], "HOME": str(home), "TERM": "xterm-256color",
+                **dict.fromkeys(("HTTPS_PROXY", "https_proxy"), hosts.url),
+                **dict.fromkeys(("SSL_CERT_FILE", "NODE_EXTRA_CA_CERTS", "REQUESTS_CA_BUNDLE"), trusted),
+                **{name: value.replace("{home}", str(home)) for name, value in program.variables.items()},
+            }  # fmt: skip
+            command = [*program.command, "Read the notes. #call"]
+            if is_watched:
+                done = run_contextc("watch", "--no-web", "--store", store, "--", *command, cwd=work, env=environment)
+                assert f"contextc recorded {program.calls} request" in done.stderr
+                assert "not recorded" not in done.stderr
+            else:
+                done = subprocess.run(
+                    command, cwd=work, env=environment, capture_output=True, text=True, check=False,
+                    stdin=subprocess.DEVNULL, timeout=SECONDS,
+                )  # fmt: skip
+            assert (done.returncode, ANSWER in done.stdout) == (0, True), done.stdout[-900:] + done.stderr[-900:]
+            sent.append(hosts.requests)
+            opened.append({each.place for each in hosts.opened})
+        home.rename(tmp_path / f"home-{is_watched}")
+    unwatched, watched = map(essence, sent)
+    assert [each[0] for each in watched] == [each[0] for each in unwatched]
+    for one, other in zip(unwatched, watched, strict=True):
+        assert one[1] == other[1], one[0]
+        assert one[2] == other[2], one[0]
+    assert opened[0] == opened[1]
+    with cc.open_store(store) as handle:
+        names = handle.read(lambda tx: list_names_in(tx, str(work)))
+    assert [each for each in names if not each.startswith(program.client)] == []
