@@ -131,6 +131,53 @@ class SearchingModel:
         return Reply(calls=[ScriptedCall(task.tool, arguments)])
 
 
+def found_by_provider(provider: cc.Provider, task: Task, number: int, folder: Path) -> cc.Message:
+    """Return a reply within which the provider has searched, and the model calls what was found."""
+    id, text = f"{number}", json.dumps(task.arguments).replace("FOLDER", str(folder))
+    if provider.name == "openai":
+        served = {"execution": "server", "call_id": None, "status": "completed"}
+        loaded: Any = {"type": "function", "name": task.tool, "parameters": {}, "strict": False, "defer_loading": True}
+        call = {"type": "function_call", "id": f"fc_{id}", "call_id": f"call_{id}", "name": task.tool}
+        output: list[Any] = [
+            {"type": "tool_search_call", "id": f"tsc_{id}", **served, "arguments": {"paths": [task.tool]}},
+            {"type": "tool_search_output", "id": f"tso_{id}", **served, "tools": [loaded]},
+            {**call, "arguments": text, "status": "completed"},
+        ]
+        return provider.formatter.decode_reply({"id": f"resp_{id}", "status": "completed", "output": output})
+    search = {"type": "server_tool_use", "id": f"srvtoolu_{id}", "name": "tool_search_tool_bm25"}
+    references: Any = [{"type": "tool_reference", "tool_name": task.tool}]
+    result: Any = {"type": "tool_search_tool_search_result", "tool_references": references}
+    content: list[Any] = [
+        {**search, "input": {"query": task.query}},
+        {"type": "tool_search_tool_result", "tool_use_id": f"srvtoolu_{id}", "content": result},
+        {"type": "tool_use", "id": f"toolu_{id}", "name": task.tool, "input": json.loads(text)},
+    ]
+    answer: Any = {"id": f"msg_{id}", "role": "assistant", "content": content, "stop_reason": "tool_use"}
+    return provider.formatter.decode_reply(answer)
+
+
+async def run_provider_search(spec: str, servers: list[cc.MCPServer], folder: Path) -> tuple[str, ...]:
+    """Return the figures of ten questions whose tools the provider finds within the reply.
+
+    There is no bill, and what a search adds is not counted: the fakes do not simulate that.
+    """
+    provider = cc.provider(spec)
+    replies: list[Any] = []
+    for number, task in enumerate(TASKS):
+        replies += [found_by_provider(provider, task, number, folder), f"Done: {task.query}."]
+    with cc.open_store("memory:") as store:
+        model = FakeModel(*replies, provider=provider)
+        async with cc.Agent(
+            model, mcp_servers=servers, store=store, defer_tools_above=0, tool_search="provider"
+        ) as agent:
+            steps = 0
+            for number in range(len(TASKS)):
+                steps += (await agent.run(f"Task {number} of the list, please.", conversation="demo")).steps
+            records = [agent.explain("demo", number).record for number in range(1, steps + 1)]
+    total = sum([each.budget.input for each in records])
+    return spec, "searched by the provider", str(steps), str(records[-1].epoch), "", f"{total:,}", ""
+
+
 async def run_session(name: str, servers: list[cc.MCPServer], share: float | None, folder: Path) -> tuple[str, ...]:
     """Return the figures of ten questions as cells of a table."""
     format, spec, betas = SESSIONS[name]
@@ -171,6 +218,8 @@ async def main() -> None:
         for name in SESSIONS:
             for share in (None, 0):
                 sessions.add_row(*await run_session(name, servers, share, Path(place).resolve()))
+        for spec in ("anthropic:claude-opus-5-5", "openai:gpt-5.4"):
+            sessions.add_row(*await run_provider_search(spec, servers, Path(place).resolve()))
         Console(width=150).print(sessions)
 
 

@@ -14,11 +14,12 @@ from typing import TypeAlias, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, encode
 from contextc.errors import InvalidReply, InvalidSetting, ProviderFailed
 from contextc.formats.base import Request
 from contextc.formats.streams import encode_reply
 from contextc.messages import Message, Text, ToolCall, Usage
+from contextc.models.tokens import iter_loaded_tools
 from contextc.providers import Provider
 from contextc.providers import provider as provider_named
 from contextc.providers.client import Endpoint, ProviderCall
@@ -54,7 +55,8 @@ class FakeModel(Endpoint):
         return 0 if self._is_function else len(self._answers)
 
     async def stream(self, call: ProviderCall) -> AsyncGenerator[JSONObject, None]:
-        request = call.provider.formatter.decode_request(call.full_request())
+        body, formatter = call.full_request(), call.provider.formatter
+        request = formatter.decode_request(body)
         self.requests.append(request)
         number = len(self.requests)
         if not self._answers:
@@ -68,7 +70,11 @@ class FakeModel(Endpoint):
         reply = answer(request) if callable(answer) else answer
         if isinstance(reply, Exception):
             raise reply
-        yield self._encode(number, reply, Usage(input=len(call.body) // CHARACTERS_PER_TOKEN))
+        characters = len(call.body)
+        if b'"defer_loading"' in call.body:  # such definitions are sent, and the model does not see them
+            tools = formatter.tools_of(body)
+            characters += len(encode(list(iter_loaded_tools(tools)))) - len(encode(tools))
+        yield self._encode(number, reply, Usage(input=characters // CHARACTERS_PER_TOKEN))
 
     @property
     def _is_function(self) -> bool:
