@@ -8,6 +8,7 @@ import re
 import socket
 import ssl
 import sys
+import tempfile
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -381,6 +382,43 @@ def test_a_watched_program_leaves_nothing_behind(tmp_path: Path) -> None:
     assert not list((tmp_path / "temporary").iterdir())
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(environment["HTTPS_PROXY"].rpartition(":")[2])))
+
+
+OTHER_USER = """
+import encodings.idna, json, os, socket, urllib.parse  # another user may not be able to read Python's files
+proxy, own = urllib.parse.urlsplit(os.environ["HTTPS_PROXY"]), os.getpid()
+if not os.fork():
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+    found = {}
+    for path in (os.environ["SSL_CERT_FILE"], os.path.dirname(os.environ["SSL_CERT_FILE"]), f"/proc/{own}/environ"):
+        try:
+            found[path] = len(os.listdir(path) if os.path.isdir(path) else open(path).read())
+        except OSError as error:
+            found[path] = type(error).__name__
+    line = socket.create_connection((proxy.hostname, proxy.port))
+    line.sendall(b"CONNECT api.anthropic.com:443 HTTP/1.1\\r\\nHost: api.anthropic.com:443\\r\\n\\r\\n")
+    found["proxy"] = line.makefile("rb").readline().decode()
+    print(json.dumps(found), flush=True)
+    os._exit(0)
+os.wait()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux" or os.getuid() != 0, reason="only root can be another user")
+def test_another_user_of_the_machine_can_use_neither_proxy_nor_certificate(tmp_path: Path) -> None:
+    """The folder of temporary files is one that every user can read."""
+    with tempfile.TemporaryDirectory() as shared:
+        Path(shared).chmod(0o777)
+        environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "TMPDIR": shared}
+        command = ("watch", "--no-web", "--via", "proxy", "--", sys.executable, "-c", OTHER_USER)
+        done = run_contextc(*command, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found.pop("proxy").startswith("HTTP/1.1 407 ")
+        assert list(found.values()) == ["PermissionError"] * 3
+        assert not list(Path(shared).iterdir())
 
 
 def test_the_reason_why_nothing_was_recorded(tmp_path: Path) -> None:
