@@ -49,6 +49,16 @@ def test_sync(memory: cc.Store, library: Any) -> None:
     assert texts(memory, only(memory)) == ["a", "b"]
 
 
+def test_an_agent_that_edits_its_history_stays_one_conversation(memory: cc.Store) -> None:
+    replies = iter(["The door is red.", "The window is blue."])
+    client = cc.tap(
+        memory, httpx.Client(transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answer(next(replies)))))
+    )
+    client.post(URL, json=chat("Look."))
+    client.post(URL, json=chat("Look.", "Red.", "And the window?"))
+    assert texts(memory, only(memory)) == ["Look.", "Red.", "And the window?", "The window is blue."]
+
+
 def test_a_response_that_cannot_be_decoded_is_recorded_with_the_reason(memory: cc.Store) -> None:
     """It is decoded for the record apart from the client, in pieces and up to a limit."""
 

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from itertools import count
+from secrets import token_hex
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -103,6 +105,7 @@ class _Recorder:
     ) -> None:
         self.store, self.library, self.format, self.conversation = store, library, format, conversation
         self.redact = redact
+        self._run, self._numbers = token_hex(8), count(1)
 
     def begin(self, request: Any) -> _Exchange | None:
         """Return an exchange to record, or None if the request is not one to a model."""
@@ -128,6 +131,7 @@ class _Recorder:
             reply=mask_value(reply, find_credentials(headers.items(), query)) or None,
             format=self.format,
             conversation=self.conversation,
+            exchange_id=f"{self._run}/{next(self._numbers)}",
             time=exchange.began,
             ended=now_ms(),
             headers=headers,
