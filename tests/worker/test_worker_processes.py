@@ -110,6 +110,38 @@ def test_approval_asked_by_one_and_used_by_another(new_postgres_address: str, tm
         assert [each.finish for each in events(store) if isinstance(each, TurnFinish)] == ["stop", "stop"]
 
 
+def test_killed_while_one_agent_works_and_another_waits_for_approval(new_postgres_address: str, tmp_path: Path) -> None:
+    """Guarantees 18.5, 19.3, 20.11: another worker goes on with the caller and both agents. There is one account."""
+    files = ToolFiles(tmp_path)
+    with cc.open_store(new_postgres_address) as store, workers(new_postgres_address, tmp_path) as start:
+        first = start()
+        submit_sync(store, "demo", "Go.", agent="boss")
+        wait_until(lambda: files.begun() and store.approvals("demo"), "one agent works, and one waits")
+        first.send(signal.SIGKILL)
+        first.end()
+        files.end_all()
+        (asked,) = store.approvals("demo")
+        store.answer_approval(asked.id, True)
+        start()
+        wait_until(lambda: finished(store), "another worker ended the turn")
+        check(store, files)
+        assert len(files.begun()) == 2
+        results = {each.name: each.text for message in store.load("demo") for each in message.tool_results}
+        assert results == {"runner": "Did work 1.", "cashier": "Did pay 1."}
+        (turn,) = store.turns("demo")
+        called = [each.name for each in store.conversations() if each.name != "demo"]
+        below = [each for name in called for each in store.turns(name)]
+        assert [each.state for each in below] == ["finished"] * 2
+        own = [each.usage for each in store.steps("demo") if each.usage is not None]
+        all_usage = [*own, *[each.usage for each in below if each.usage is not None]]
+        assert turn.usage is not None
+        assert turn.usage.output == sum([each.output for each in all_usage])
+        assert (turn.agent_steps, turn.agent_tool_calls) == (
+            sum([each.steps for each in below]),
+            sum([each.tool_calls for each in below]),
+        )
+
+
 def test_the_example_runs_as_a_command(new_postgres_address: str, tmp_path: Path) -> None:
     """Guarantee 19.4: `contextc worker` with the agents of the example serves its health, and ends with 0."""
     command = [sys.executable, "-m", "contextc", "worker", "agents:agents", "--health", "127.0.0.1:0"]

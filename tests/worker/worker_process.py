@@ -76,9 +76,11 @@ class ToolFiles:
         (self.folder / "end all").touch()
 
 
-def make_agent(store: cc.Store, folder: Path, lease: float = LEASE) -> cc.AgentExecutor:
+def make_tools(folder: Path) -> list[cc.tools.FunctionTool]:
+    """Return a tool that works until the test says so, and one that needs approval."""
     files = ToolFiles(folder)
 
+    @cc.tool
     async def work(number: int, context: cc.ToolContext) -> str:
         """Work until the test says that it is enough."""
         files.note(f"begins {context.call.id} {number} {os.getpid()}")
@@ -93,9 +95,40 @@ def make_agent(store: cc.Store, folder: Path, lease: float = LEASE) -> cc.AgentE
         files.note(f"begins {context.call.id} {number} {os.getpid()}")
         return f"paid {number}"
 
+    return [work, pay]
+
+
+def make_agent(store: cc.Store, folder: Path, lease: float = LEASE) -> cc.AgentExecutor:
     return cc.AgentExecutor(
-        store, SONNET, tools=[work, pay], endpoint=Scripted(model), lease_seconds=lease, summarize=None, triggers=()
+        store,
+        SONNET,
+        tools=make_tools(folder),
+        endpoint=Scripted(model),
+        lease_seconds=lease,
+        summarize=None,
+        triggers=(),
     )
+
+
+def delegate(request: JSONObject) -> Say:
+    """Ask both agents at once. Then answer."""
+    if request["messages"][-1]["role"] == "user" and len(request["messages"]) > 1:
+        return says("Did both.")
+    tasks = (("runner", "work 1"), ("cashier", "pay 1"))
+    return says("Asking.", *[(f"toolu_{name}", name, {"task": task}) for name, task in tasks])
+
+
+def make_boss(store: cc.Store, folder: Path, lease: float = LEASE) -> cc.AgentExecutor:
+    """Return an agent that delegates to two others: one works, and one needs approval."""
+    made = [
+        cc.Agent(SONNET, name=name, tools=[each], endpoint=Scripted(model), triggers=())
+        for name, each in zip(("runner", "cashier"), make_tools(folder), strict=True)
+    ]
+    tools = [each.as_tool() for each in made]
+    boss = cc.Agent(
+        SONNET, name="boss", tools=tools, store=store, endpoint=Scripted(delegate), lease_seconds=lease, triggers=()
+    )
+    return boss.executor
 
 
 def run_worker(address: str, folder: Path, lease: float) -> None:
@@ -103,7 +136,8 @@ def run_worker(address: str, folder: Path, lease: float) -> None:
     logging.basicConfig(stream=log, level=logging.INFO)
     with cc.open_store(address) as store:
         options = WorkerOptions(heartbeat=HEARTBEAT, concurrency=4)
-        worker = TurnWorker(store, {"assistant": make_agent(store, folder, lease)}, options)
+        agents = {"assistant": make_agent(store, folder, lease), "boss": make_boss(store, folder, lease)}
+        worker = TurnWorker(store, agents, options)
         asyncio.run(command._run(worker, None, 0))  # pyright: ignore[reportPrivateUsage]
 
 
