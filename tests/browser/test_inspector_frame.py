@@ -56,7 +56,13 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
         Life(store, name="cheap").turn("hi", "hello", cc.Usage(input=500, output=9))
         common: dict[str, Any] = {"store": store, "format": "anthropic"}
         main = cc.observe(
-            **common, request=claude("a"), reply=claude_answer("b"), time=START, ended=START + 9_000, headers=SESSION
+            **common,
+            request=claude("a"),
+            reply=claude_answer("b"),
+            time=START,
+            first_chunk=START + 1_500,
+            ended=START + 9_000,
+            headers=SESSION,
         )
         agents = [
             cc.observe(
@@ -282,6 +288,56 @@ def test_the_timeline_is_hidden_until_it_is_wanted_and_the_choice_is_kept(reader
     reader.page.reload()
     expect(reader.page.get_by_test_id("step")).to_be_visible()
     expect(table).to_have_count(0)
+
+
+def test_steps_are_sorted_and_filtered_in_the_table(reader: Person, recorded: Recorded) -> None:
+    """Guarantee 13.1: the order and the filters are in the URL, so that a link leads to the same table."""
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=messages")
+    reader.page.get_by_test_id("timeline-button").click()
+    reader.page.get_by_role("group", name="Timeline view").get_by_role("button", name="Table").click()
+    table = reader.page.get_by_test_id("step-table")
+    head = table.get_by_role("columnheader", name="tokens in")
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    cells = table.locator(".virtual-row > :nth-child(4)")
+
+    def figures() -> list[int]:
+        return [int(each.replace(",", "")) for each in cells.all_inner_texts() if each[0].isdigit()]
+
+    greatest = figures()
+    assert greatest == sorted(greatest, reverse=True)
+    assert len(greatest) > 3
+    reader.page.reload()
+    expect(head).to_have_attribute("aria-sort", "descending")
+    head.get_by_role("button").click()
+    expect(head).to_have_attribute("aria-sort", "ascending")
+    assert figures() == sorted(figures())
+    filters = reader.page.get_by_test_id("step-filters")
+    filters.get_by_role("button", name="Failed").click()
+    expect(table.locator(".virtual-row")).to_have_count(1)
+    expect(table.locator(".virtual-row")).to_contain_text("Overloaded")
+    expect(filters.get_by_role("status")).to_have_text("1 of 13 steps")
+    filters.get_by_role("button", name="Failed").click()
+    filters.get_by_test_id("step-tool").select_option("read")
+    expect(filters.get_by_role("status")).to_have_text("11 of 13 steps")
+    table.locator(".step-pick").first.click()
+    table.locator(".step-pick").first.press("ArrowDown")
+    expect(table.locator(".virtual-row").nth(1)).to_have_attribute("aria-current", "step")
+    assert shut_out(reader.page, "#timeline-panel") == []
+
+
+def test_the_latency_of_replies_is_a_chart(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.main}/inspect?tab=messages")
+    reader.page.get_by_test_id("timeline-button").click()
+    reader.page.get_by_role("group", name="Timeline view").get_by_role("button", name="Latency").click()
+    chart = reader.page.get_by_test_id("latency")
+    expect(chart.locator("g.column rect")).to_have_count(2)
+    expect(chart.get_by_test_id("latency-figures")).to_have_text(
+        "Latency: median 9 s, 95 % within 9 s · First part: median 1.5 s, 95 % within 1.5 s"
+    )
+    slider = chart.get_by_role("slider", name="Step by latency")
+    expect(slider).to_have_attribute("aria-valuetext", "request 1: 9 s, first part after 1.5 s")
+    assert shut_out(reader.page, "#timeline-panel") == []
 
 
 def test_a_failed_request_is_a_step_in_both_timelines(reader: Person, recorded: Recorded) -> None:

@@ -28,6 +28,7 @@ from tests.golden.scenario import play
 from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 
 ADDED = (
+    "step.body.first_chunk",
     "channel.state.cache_key",
     "head.body.prompt_cache_key",
     "event.body<compaction>.cost",

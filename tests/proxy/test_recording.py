@@ -109,6 +109,10 @@ def test_requests_through_the_proxy_are_recorded_without_credentials(tmp_path: P
     assert stored(tmp_path) == [(f"talk {number}", 1) for number in range(3)]
     with cc.open_store(f"sqlite:///{tmp_path}/store.db") as store:
         assert [message.text for message in store.load("talk 1")] == ["Question 1", "Answer 1"]
+        (request,) = load_timeline(store, "talk 1")
+        assert request.first_chunk is not None
+        assert request.latency is not None
+        assert 0 <= request.first_chunk <= request.latency
     assert proxy.summary.requests == 3
     assert not list((tmp_path / "spool").iterdir())
 

@@ -1,11 +1,15 @@
 """The timeline of requests: in order, with the tokens of each, and the starts of epochs."""
 
 import re
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.inspection.request_timeline import load_timeline
+from contextc.interchange import export_archive, import_files
+from contextc.interchange.request_import_export import ArchiveFormat
 from contextc.store.ledger_schema import Channel, channel_id
 from tests.compiler.session_conversation import Talk, keeper
 from tests.executor.scripted_provider import Scripted, add, call, fails, run_turn, says
@@ -51,6 +55,42 @@ def test_a_request_names_what_it_produced_on_whichever_branch(client: TestClient
     assert answer[3]["uids"] == [store.load("demo")[3].uid]
     by_uid = {uid: each["request"] for each in answer for uid in each["uids"]}
     assert [by_uid.get(message.uid) for message in store.load("demo")] == [None, 1, None, 4]
+
+
+def observe_timed(store: cc.Store) -> None:
+    """Record a request whose reply took two seconds, and began after 0.4 seconds."""
+    body = {"model": "gpt-4o", "messages": [{"role": "user", "content": "1 + 1?"}]}
+    reply = {"model": "gpt-4o", "choices": [{"index": 0, "message": {"role": "assistant", "content": "2"}}]}
+    cc.observe(
+        store, request=body, reply=reply, conversation="seen", time=1_000_000, first_chunk=1_000_400, ended=1_002_000
+    )
+
+
+def test_the_times_of_a_reply_and_the_tools_that_it_calls_are_known(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 13.1: of a request that an executor sent, and of one that other software sent."""
+    provider = Scripted(says("Let me add.", call(1, a=1, b=2)), says("3"))
+    run_turn(cc.AgentExecutor(store, SONNET, tools=[add], endpoint=provider, triggers=()))
+    own = client.get("/api/conversations/demo/timeline").json()["requests"]
+    assert [each["tools"] for each in own] == [["add"], []]
+    assert all(0 <= each["first_chunk"] <= each["latency"] for each in own)
+
+    observe_timed(store)
+    (seen,) = client.get("/api/conversations/seen/timeline").json()["requests"]
+    assert (seen["latency"], seen["first_chunk"], seen["tools"]) == (2_000, 400, [])
+    (channel,) = {each["channel"] for each in client.get("/api/conversations/seen/timeline").json()["requests"]}
+    answer = client.get(f"/api/conversations/seen/requests/{channel}/1/reply").json()
+    assert (answer["latency"], answer["first_chunk"]) == (2_000, 400)
+
+
+@pytest.mark.parametrize("format", ["har", "lhar"])
+def test_the_times_of_a_reply_survive_an_export(store: cc.Store, tmp_path: Path, format: ArchiveFormat) -> None:
+    observe_timed(store)
+    file = tmp_path / f"seen.{format}"
+    file.write_bytes(export_archive(store, "seen", format).data)
+    with cc.open_store("memory:") as other:
+        (name,) = [each.name for each in import_files(other, [file]).conversations]
+        (request,) = load_timeline(other, name)
+        assert (request.latency, request.first_chunk) == (2_000, 400)
 
 
 def test_what_is_unknown_is_null(client: TestClient, store: cc.Store) -> None:

@@ -66,11 +66,12 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `gaps` are the separators of its messages: none if all are commas, one if all are equal. `marks` are the cache
     breakpoints by the index of their row, each with its offset. `began` and `ended` are in milliseconds; `ended` is
-    when the reply ended. `error` is the text of an error reply, `error_type` its type or code, and `request_id` the
-    provider's id of the request, if the reply names it. `inexact`: the stored body is not the one that was sent. It was
-    put together from a transcript, or text was `redacted` before storing. `actions`: what options
-    of the proxy found or changed. `miss_reason` is the word of the provider for what it found about its cache, if it
-    was asked and did say; `miss_tokens` are the tokens that it says were not read.
+    when the reply ended. `first_chunk` are the milliseconds until the first bytes of a streamed reply. `error` is
+    the text of an error reply, `error_type` its type or code, and `request_id` the provider's id of the request, if
+    the reply names it. `inexact`: the stored body is not the one that was sent. It was put together from a
+    transcript, or text was `redacted` before storing. `actions`: what options of the proxy found or changed.
+    `miss_reason` is the word of the provider for what it found about its cache, if it was asked and did say;
+    `miss_tokens` are the tokens that it says were not read.
     """
 
     gaps: tuple[str, ...] = ()
@@ -82,6 +83,7 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     request_id: str = ""
     began: int = 0
     ended: int = 0
+    first_chunk: int | None = None
     inexact: bool = False
     redacted: bool = False
     actions: tuple[ProxyAction, ...] = ()

@@ -1303,6 +1303,7 @@ class TurnRunner:
                 calls=len(tools.allowed_calls(calls)) + tools.count_calls(produced),
                 starting=tools.calls_without_approval(calls),
                 stored_before=len(incoming.stored),
+                first_chunk=incoming.first_chunk_seconds,
                 ends_with=finish,
             )
             stored = config.compiler.commit(

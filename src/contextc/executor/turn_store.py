@@ -921,13 +921,15 @@ class TurnStore:
         calls: int,
         starting: Sequence[ToolCall],
         stored_before: int,
+        first_chunk: float | None,
         ends_with: str | None = None,
     ) -> tuple[Callable[[Transaction, list[Message]], None], Callable[[], bool]]:
         """Return the write to run with the reply, and a callback for after the commit.
 
-        The write stores the step, its usage, the remaining deltas and the tools that start. `stored_before` is the
-        number of messages of the reply that were stored earlier. With the finish reason `ends_with` it ends the turn,
-        too, and the callback returns True if another one follows.
+        The write stores the step, its usage, the remaining deltas and the tools that start. `stored_before` is
+        the number of messages of the reply that were stored earlier, and `first_chunk` the seconds until its
+        first event. With the finish reason `ends_with` it ends the turn, too, and the callback returns True if
+        another one follows.
         """
         assert self.step is not None, "start_step must run before finish_step"
         begun, tries = self.step, list[tuple[StepRecord, TurnRecord, list[AnyEvent]] | ClosedTurn]()
@@ -940,7 +942,15 @@ class TurnStore:
             finish, took = reply.finish or "", now_ms() - begun.started
             if stream:
                 turn_records.delete_stream(tx, stream)
-            step = replace(begun, state="finished", finish=finish, usage=spent, seq=reply.seq, milliseconds=took)
+            step = replace(
+                begun,
+                state="finished",
+                finish=finish,
+                usage=spent,
+                seq=reply.seq,
+                milliseconds=took,
+                first_chunk=round(first_chunk * 1_000) if first_chunk is not None else None,
+            )
             records.save_step(tx, root, step)
             steps, tool_calls = self.turn.steps + 1, self.turn.tool_calls + calls
             dollars, is_lower_bound = cost or (None, False)

@@ -115,6 +115,19 @@ class SentRequest:
         return self.record.time or self.began
 
     @property
+    def latency(self) -> int | None:
+        """Milliseconds until the reply ended; None if they are not known."""
+        if self.observed is not None:
+            return self.observed.latency
+        return (self.step.milliseconds or None) if self.step is not None else None
+
+    @property
+    def first_chunk(self) -> int | None:
+        """Milliseconds until the first part of the reply arrived; None if they are not known."""
+        known = self.observed or self.step
+        return known.first_chunk if known is not None else None
+
+    @property
     def is_begin_known(self) -> bool:
         """False if only the time of the reply is known."""
         return self.observed is not None or bool(self.step is not None and self.step.started)
@@ -307,17 +320,29 @@ def load_timeline(store: Store, conversation: str) -> list[SentRequest]:
     return Timeline(store, conversation).load()
 
 
-class _UidOnly(Struct):
-    """The uid of a message. Other fields are not decoded."""
+class PartName(Struct):
+    """The type of a part, and the name of the tool that it calls. Other fields are not decoded."""
+
+    type: str = ""
+    name: str = ""
+
+
+class ProducedMessage(Struct):
+    """The uid of a message and the tools that it calls. Unlike a seq, a uid belongs to one branch."""
 
     uid: str
+    parts: list[PartName] = []
+
+    @property
+    def called(self) -> list[str]:
+        """The names of the tools that the message calls."""
+        return [each.name for each in self.parts if each.type == "tool_call"]
 
 
-def load_uids(store: Store, requests: Iterable[SentRequest]) -> dict[int, str]:
-    """Return the uids of the messages that requests produced, by place. Unlike a seq, a uid belongs to one branch."""
+def load_produced(store: Store, requests: Iterable[SentRequest]) -> dict[int, ProducedMessage]:
+    """Return the messages that requests produced, by place."""
     places = [where for each in requests for where in each.record.produced]
-    found = store.read(lambda tx: decode_messages_at(tx, places, _UidOnly)) if places else {}
-    return {where: each.uid for where, each in found.items()}
+    return store.read(lambda tx: decode_messages_at(tx, places, ProducedMessage)) if places else {}
 
 
 def decode_messages_at(tx: Transaction, places: Sequence[int], kind: type[T]) -> dict[int, T]:
@@ -729,12 +754,12 @@ class Attempt(Struct, frozen=True, kw_only=True):
 class RequestReply(Struct, frozen=True, kw_only=True):
     """The reply to a request. `status` is ok, error, unfinished (it broke off), unanswered or stopped.
 
-    `finish` is the stop reason, and `provider_finish` the provider's own word for it, empty if it is the same. `code`
-    is the HTTP status, `error` the text of an error reply, `error_type` its type or code, and `request_id` the
-    provider's id of the request. `began` and `ended` are Unix milliseconds, and `latency` the milliseconds between
-    them. `messages` are the stored messages of the reply, or what was received of it. `events` are the stored events of
-    the step in which an executor made the request; `more_events` is True if there are further ones. Unknown values are
-    None or empty.
+    `finish` is the stop reason, and `provider_finish` the provider's own word for it, empty if it is the same.
+    `code` is the HTTP status, `error` the text of an error reply, `error_type` its type or code, and `request_id`
+    the provider's id of the request. `began` and `ended` are Unix milliseconds, and `latency` the milliseconds
+    between them; after `first_chunk` milliseconds its first part arrived. `messages` are the stored messages of the
+    reply, or what was received of it. `events` are the stored events of the step in which an executor made the
+    request; `more_events` is True if there are further ones. Unknown values are None or empty.
     """
 
     status: ReplyStatus
@@ -747,6 +772,7 @@ class RequestReply(Struct, frozen=True, kw_only=True):
     began: int | None
     ended: int | None
     latency: int | None
+    first_chunk: int | None = None
     usage: ReportedUsage | None
     cost: float | None
     cost_is_lower_bound: bool = False
@@ -794,6 +820,7 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
         began=facts.began or None,
         ended=facts.ended or None,
         latency=facts.latency,
+        first_chunk=facts.first_chunk,
         usage=to_reported_usage(record.usage),
         cost=dollars,
         cost_is_lower_bound=is_lower_bound,
@@ -871,6 +898,7 @@ def _own_reply(
         began=step.started if step is not None else None,
         ended=step.started + step.milliseconds if step is not None and step.milliseconds else record.time or None,
         latency=step.milliseconds if step is not None and step.milliseconds else None,
+        first_chunk=step.first_chunk if step is not None else None,
         usage=to_reported_usage(usage),
         cost=dollars,
         cost_is_lower_bound=is_lower_bound,

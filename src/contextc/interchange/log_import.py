@@ -88,9 +88,10 @@ class LoggedExchange(Struct, frozen=True, kw_only=True):
 
     `text` is the body as it was sent, if it was logged as text. `conversation` is the logger's own conversation id.
     `failed` is True for an error reply, `is_chat` for a chat request. `error` is the error reply, `status` the HTTP
-    status. `answers` is a reply that is decoded already. Times are in Unix milliseconds. `usage` is what the logger
-    counted, if the reply does not state it. `inexact`: the body was put together from other facts. `stored_as` is the
-    request in the store it was exported from. `note` is a remark for the user.
+    status. `answers` is a reply that is decoded already. Times are in Unix milliseconds; `first_chunk` is when the
+    first part of the reply arrived. `usage` is what the logger counted, if the reply does not state it. `inexact`:
+    the body was put together from other facts. `stored_as` is the request in the store it was exported from. `note`
+    is a remark for the user.
     """
 
     body: JSONObject | None = None
@@ -101,6 +102,7 @@ class LoggedExchange(Struct, frozen=True, kw_only=True):
     address: str = ""
     time: int = 0
     ended: int = 0
+    first_chunk: int | None = None
     status: int = 0
     failed: bool = False
     error: JSON = None
@@ -662,6 +664,7 @@ class LogImporter:
             answer,
             began=exchange.time or message_log.now_ms(),
             ended=exchange.ended,
+            first_chunk=exchange.first_chunk,
             code=exchange.status,
             options=RecordOptions(key=logged.key, inexact=exchange.inexact, names=names),
         )
@@ -733,6 +736,11 @@ def _states_end(exchange: LoggedExchange) -> bool:
 def _has_no_prompt(given: ObservedInput) -> bool:
     fields = ("system", "instructions", "systemInstruction", "system_instruction")
     return not any(given.json.get(name) for name in fields) and b'"system"' not in given.head
+
+
+def first_chunk_time(ended: int, receiving: object) -> int | None:
+    """Return when a reply began to arrive, from its end and how long it took to arrive; None if they are not known."""
+    return ended - int(receiving) if ended and isinstance(receiving, int | float) and receiving > 0 else None
 
 
 def _id_in(reply: JSONObject) -> str:

@@ -160,6 +160,7 @@ class _Exchange(Struct, frozen=True, kw_only=True):
     status: int
     began: int
     ended: int
+    first_chunk: int | None
     usage: Usage | None
     bill: Bill | None
     finish: tuple[str, ...]
@@ -167,6 +168,11 @@ class _Exchange(Struct, frozen=True, kw_only=True):
     @property
     def took(self) -> int:
         return max(0, self.ended - self.began) if self.ended else 0
+
+    @property
+    def receiving(self) -> int:
+        """Milliseconds from the first part of the reply to its end; 0 if they are not known."""
+        return max(0, self.took - self.first_chunk) if self.first_chunk is not None else 0
 
     @property
     def own_fields(self) -> JSONObject:
@@ -238,6 +244,7 @@ def _make_exchange(store: Store, channel: Channel, record: RequestRecord, form: 
         status=status,
         began=began,
         ended=_end_time(record, began),
+        first_chunk=facts.first_chunk if facts is not None else None,
         usage=record.usage,
         bill=compute_usage_bill(channel, record.usage),
         finish=tuple([answer.finish for answer in answers if answer.finish]),
@@ -298,7 +305,7 @@ def _har_entry(each: _Exchange) -> JSONObject:
             "content": {"size": len(reply.encode()), "mimeType": JSON_TYPE, "text": reply},
         },
         "cache": {},
-        "timings": {**UNTIMED, "wait": each.took},
+        "timings": {**UNTIMED, "wait": each.took - each.receiving, "receive": each.receiving},
         OWN_FIELD: each.own_fields,
     }
 
@@ -377,8 +384,8 @@ def _lhar_entry(each: _Exchange, trace: str, number: int) -> JSONObject:
         },
         "timings": {
             "send_ms": 0,
-            "wait_ms": each.took,
-            "receive_ms": 0,
+            "wait_ms": each.took - each.receiving,
+            "receive_ms": each.receiving,
             "total_ms": each.took,
             "tokens_per_second": None,
         },

@@ -74,8 +74,11 @@ class _Exchange:
         self.response: Any = None
         self.whole: bytes | None = None
         self.is_recorded = False
+        self.first_chunk: int | None = None
 
     def add(self, chunk: bytes) -> None:
+        if self.first_chunk is None:
+            self.first_chunk = now_ms()
         self.size += len(chunk)
         if self.size <= MAX_BYTES:
             self.chunks.append(chunk)
@@ -134,6 +137,7 @@ class _Recorder:
             exchange_id=f"{self._run}/{next(self._numbers)}",
             time=exchange.began,
             ended=now_ms(),
+            first_chunk=exchange.first_chunk,
             headers=headers,
             url=url,
             status=response.status_code if response is not None else None,

@@ -22,6 +22,7 @@ def observe(
     conversation: str | None = None,
     time: int | None = None,
     ended: int | None = None,
+    first_chunk: int | None = None,
     headers: Mapping[str, str] | None = None,
     url: str = "",
     status: int | None = None,
@@ -36,7 +37,8 @@ def observe(
     """Record a request that other software made, and its reply.
 
     `request` is the body as bytes or JSON. `reply` is whole or a list of events, as bytes, text or JSON; None if there
-    was none. Times are in Unix milliseconds: `time` is when the request was sent, `ended` when its reply ended.
+    was none. Times are in Unix milliseconds: `time` is when the request was sent, `ended` when its reply ended,
+    and `first_chunk` when the first bytes of a streamed reply arrived.
     `headers` may contain the client's own ids and credentials; they are not stored, and a reply that quotes such a
     credential is stored without it. Without `conversation`, the conversation is found
     by these ids or by content. `redact` removes text before anything is stored: "keys", "tokens", "mail", regular
@@ -47,8 +49,9 @@ def observe(
     finds the conversations of a project by it.
     """
     began = time or message_log.now_ms()
-    if not isinstance(began, int) or not isinstance(ended or 0, int):
-        raise InvalidInput("time and ended: expected Unix milliseconds", got=(time, ended))
+    if not all([isinstance(each or 0, int) for each in (began, ended, first_chunk)]):
+        given_times = (time, ended, first_chunk)
+        raise InvalidInput("time, ended and first_chunk: expected Unix milliseconds", got=given_times)
     named = {"conversation": conversation, "url": url, "model": model, "provider": provider, "parent": parent}
     named["directory"] = directory
     for name, text in (*named.items(), ("exchange_id", exchange_id)):
@@ -77,6 +80,7 @@ def observe(
         conversation,
         began=began,
         ended=ended or 0,
+        first_chunk=first_chunk,
         code=status or 0,
         options=RecordOptions(
             key=exchange_id,

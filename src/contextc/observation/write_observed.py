@@ -179,11 +179,14 @@ def record_exchange(
     *,
     began: int,
     ended: int = 0,
+    first_chunk: int | None = None,
     code: int = 0,
     options: RecordOptions | None = None,
 ) -> ObservedRequest:
     """Record a parsed exchange in one transaction. If its key was recorded before, return that request."""
-    recording = ExchangeRecording(given, answer, conversation, began=began, ended=ended, code=code, options=options)
+    recording = ExchangeRecording(
+        given, answer, conversation, began=began, ended=ended, first_chunk=first_chunk, code=code, options=options
+    )
     return record_exchanges(store, [recording])[0]
 
 
@@ -229,11 +232,13 @@ class ExchangeRecording:
         *,
         began: int,
         ended: int = 0,
+        first_chunk: int | None = None,
         code: int = 0,
         options: RecordOptions | None = None,
     ) -> None:
         self.given, self.answer, self.conversation = given, answer, conversation
         self.began, self.ended, self.code, self.options = began, ended, code, options or RecordOptions()
+        self.first_chunk = first_chunk - began if first_chunk is not None and first_chunk >= began else None
         found = given.provider
         self.counter: TokenCounter = get_counter(
             found.model.tokenizer, provider=found.formatter.provider, model=found.model.name
@@ -405,6 +410,7 @@ class ExchangeRecording:
                 request_id=answer.request_id,
                 began=self.began,
                 ended=self.ended,
+                first_chunk=self.first_chunk,
                 inexact=self.options.inexact or is_redacted,
                 redacted=self.options.redacted or is_redacted,
                 actions=self.options.actions,

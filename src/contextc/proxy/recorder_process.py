@@ -153,6 +153,7 @@ class SpoolRecorder:
             format=start.format or None,
             time=exchange.began,
             ended=exchange.ended or None,
+            first_chunk=exchange.first_chunk,
             headers=start.headers,
             url=start.url,
             status=response.status or None,

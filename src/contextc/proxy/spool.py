@@ -161,6 +161,7 @@ class SpooledExchange(Struct, kw_only=True):
     request: list[bytes] = field(default_factory=list[bytes])
     reply: list[bytes] = field(default_factory=list[bytes])
     is_sent: bool = False
+    first_chunk: int | None = None
     ended: int = 0
     outcome: str = ""
     frames: int = 0
@@ -280,6 +281,8 @@ class SpoolReader:
             exchange.response = _decode_response(frame.data)
         elif frame.kind == REPLY:
             exchange.reply.append(frame.data)
+            if exchange.first_chunk is None:
+                exchange.first_chunk = frame.time
         if frame.kind not in (END, DROP):
             return None
         exchange.ended, exchange.outcome = frame.time, frame.data.decode() if frame.kind == END else "dropped"

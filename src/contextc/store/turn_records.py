@@ -142,6 +142,8 @@ class StepRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The number of its stored request if that was not answered."""
     started: int = 0
     milliseconds: int = 0
+    first_chunk: int | None = None
+    """Milliseconds until the first event of the reply."""
 
 
 class UnstartedCalls(NamedTuple):

@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_import import LoggedExchange, StoredRequest, parse_exchange
+from contextc.interchange.log_import import LoggedExchange, StoredRequest, first_chunk_time, parse_exchange
+from contextc.interchange.spans import find_path
 
 OWN_FIELD = "_contextc"
 ABOUT = "HAR recordings of a browser or a proxy"
@@ -42,9 +43,11 @@ def _exchange(entry: JSONObject) -> LoggedExchange | None:
     stored_as = read_stored_request(entry.get(OWN_FIELD))
     if stored_as is not None:
         found = with_origin(found, stored_as)
+    ended = found.time + int(took) if isinstance(took, int | float) and took > 0 and found.time else 0
     found = replace(
         found,
-        ended=found.time + int(took) if isinstance(took, int | float) and took > 0 and found.time else 0,
+        ended=ended,
+        first_chunk=first_chunk_time(ended, find_path(entry, "timings.receive")),
         status=status if isinstance(status, int) else 0,
         headers=read_headers(request),
     )

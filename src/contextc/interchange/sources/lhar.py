@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange.found_conversation import parse_time
 from contextc.interchange.input_files import FileSample, ImportInput
-from contextc.interchange.log_import import FIRST_ERROR_STATUS, LoggedExchange
+from contextc.interchange.log_import import FIRST_ERROR_STATUS, LoggedExchange, first_chunk_time
 from contextc.interchange.sources.har import OWN_FIELD, read_stored_request, with_origin
 from contextc.interchange.spans import find_path
 from contextc.messages import Usage
@@ -49,6 +49,7 @@ def _exchange(entry: JSONObject) -> LoggedExchange:
         return LoggedExchange(note=NO_BODIES, id=str(entry.get("id") or ""))
     own = as_object(entry.get(OWN_FIELD))
     time, took = parse_time(entry.get("timestamp")), find_path(entry, "timings.total_ms")
+    ended = time + int(took) if isinstance(took, int | float) and took > 0 else 0
     status = code if isinstance(code := http.get("status_code"), int) else 0
     failed = status >= FIRST_ERROR_STATUS or bool(as_object(reply).get("error"))
     stored_as = read_stored_request(own)
@@ -64,7 +65,8 @@ def _exchange(entry: JSONObject) -> LoggedExchange:
         address=str(http.get("url") or ""),
         headers={name: str(value) for name, value in as_object(http.get("request_headers")).items()},
         time=time,
-        ended=time + int(took) if isinstance(took, int | float) and took > 0 else 0,
+        ended=ended,
+        first_chunk=first_chunk_time(ended, find_path(entry, "timings.receive_ms")),
         usage=_usage(entry),
     )
     return with_origin(found, stored_as) if stored_as is not None else found

@@ -25,12 +25,13 @@ from contextc.compiler.manifest import RequestRecord
 from contextc.errors import UnknownConversation
 from contextc.inspection.prefix_break import find_retried, has_lost_cache
 from contextc.inspection.request_timeline import (
+    ProducedMessage,
     SentRequest,
     SubAgent,
     Timeline,
     UnansweredRequest,
+    load_produced,
     load_sub_agents,
-    load_uids,
     load_unanswered_requests,
     sum_requests,
 )
@@ -69,7 +70,10 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     previous request. `added` is the number of new messages, `left` the number of messages left out from here on.
     `cache_share` is the cached share of the input, from 0 to 1. `seq` is the last message of the request on its
     `branch`. `produced` are the seqs of the answer's messages on that branch, and `uids` their uids, which are the
-    same on every branch. `observed` is present if other software sent it.
+    same on every branch; `tools` are the names of the tools that it calls. `observed` is present if other
+    software sent it.
+
+    `latency` are the milliseconds until the reply ended, and `first_chunk` those until its first part arrived.
 
     `why` is the reason of a new cache epoch, and `reset` is true if cached tokens were lost with it: the provider read
     less than it could have. `retry_of` is the number of the refused request that this one repeats, and `corrected` is
@@ -103,6 +107,9 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     left: int
     produced: list[int]
     uids: list[str]
+    tools: list[str] = []
+    latency: int | None = None
+    first_chunk: int | None = None
     reset: bool = False
     retry_of: int | UnsetType = UNSET
     corrected: bool | UnsetType = UNSET
@@ -181,17 +188,20 @@ class _TimelineSteps:
         """Return the steps of some requests. Those that are known are kept."""
         new = {id(each) for each in moments if id(each) not in self._found}
         if new:
-            uids = load_uids(self._timeline.store, [each for each in moments if id(each) in new])
+            produced = load_produced(self._timeline.store, [each for each in moments if id(each) in new])
             for requests in self._timeline.channels.values():
                 records = [each.record for each in requests]
                 for index, each in enumerate(requests):
                     if id(each) in new:
-                        self._found[id(each)] = _step(each, records[:index], uids)
+                        self._found[id(each)] = _step(each, records[:index], produced)
         return [self._found[id(each)] for each in moments]
 
 
-def _step(moment: SentRequest, before: Sequence[RequestRecord], uids: Mapping[int, str]) -> TimelineStep:
+def _step(
+    moment: SentRequest, before: Sequence[RequestRecord], produced: Mapping[int, ProducedMessage]
+) -> TimelineStep:
     channel, record, usage = moment.channel, moment.record, moment.record.usage
+    replies = [produced.get(where) for where in record.produced]
     retried = find_retried(record, before[-1] if before else None)
     return as_view(
         TimelineStep,
@@ -216,7 +226,10 @@ def _step(moment: SentRequest, before: Sequence[RequestRecord], uids: Mapping[in
         added=record.new,
         left=len(record.left) + record.skipped,
         produced=[where & SEQ_MASK for where in record.produced],
-        uids=[uids.get(where, "") for where in record.produced],
+        uids=[each.uid if each is not None else "" for each in replies],
+        tools=sorted({name for each in replies if each is not None for name in each.called}),
+        latency=moment.latency,
+        first_chunk=moment.first_chunk,
         reset=has_lost_cache(record, before),
         retry_of=retried.request if retried is not None else UNSET,
         corrected=retried.is_corrected if retried is not None else UNSET,

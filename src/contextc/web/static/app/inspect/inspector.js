@@ -17,6 +17,7 @@ import { CompareLink } from "./compare.js";
 import { useLoad } from "./use_load.js";
 import { channelName, withLetters } from "./channel_names.js";
 import { CompositionOverTime } from "./composition_over_time.js";
+import { Latency } from "./latency.js";
 import { NextRequest } from "./next_request.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 import { ShareButton } from "./share.js";
@@ -31,6 +32,7 @@ const VIEWS = [
   { name: "chart", label: "Chart", View: Timeline },
   { name: "table", label: "Table", View: StepTable },
   { name: "composition", label: "Composition", View: CompositionOverTime },
+  { name: "latency", label: "Latency", View: Latency },
   { name: "agents", label: "Sub-agents", View: SubAgents, needs: "agents" },
 ];
 const HIDDEN = "hidden";
