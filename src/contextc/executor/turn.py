@@ -184,9 +184,13 @@ class StepPreparer:
             if self.turn_store.end_request:
                 return None
         self._compile_arguments = self._take_arguments()
-        self._due_times, self._todos, self._provider_compacted, self._headroom = [], None, False, 0
+        self._due_times, self._provider_compacted, self._headroom = [], False, 0
+        self._todos = self.turn_store.read_todos if index > 1 else None
         whens: list[TriggerTime] = ["session_start"] if index == 1 and self._starts_session() else []
-        return self._evaluate_step([*whens, "before_step"], index)
+        try:
+            return self._evaluate_step([*whens, "before_step"], index)
+        finally:
+            self.turn_store.read_todos = None
 
     async def render_fragments(self) -> None:
         """Render the fragments of the next step whose functions may be async."""
@@ -486,7 +490,7 @@ class StepPreparer:
     ) -> TriggerContext:
         turn = self.turn_store.turn
         if self._todos is None:
-            self._todos = self.turn_store.store.todos(self.turn_store.conversation, self.turn_store.author)
+            self._todos = self.turn_store.load_todos()
         return self.turn_state.trigger_context(
             when, compiled, turn, self.config.limits, step=index, todos=self._todos, after_cut=after_cut
         )
@@ -1338,7 +1342,7 @@ class TurnRunner:
     ) -> TriggerContext:
         """Return the `mid_step` input of triggers after a tool result. `more` is the tokens added since compiling."""
         turn = replace(self.turn_store.turn, tool_calls=number)
-        todos = self.turn_store.store.todos(self.turn_store.conversation, self.turn_store.author)
+        todos = self.turn_store.load_todos()
         return self.turn_state.trigger_context(
             "mid_step", compiled, turn, self.config.limits, step=index, todos=todos, more=more, results=results
         )

@@ -440,6 +440,8 @@ class TurnStore:
         self.running_calls: set[str] = set()
         """Ids of calls whose tool has started and whose result is not stored."""
         self.end_request = ""
+        self.read_todos: list[Todo] | None = None
+        """The todos, while a step is prepared: no tool changes them."""
         """The kind of the request to end this turn, or an empty string."""
         self.has_approvals = False
         """True if the turn may have stored approvals."""
@@ -790,18 +792,31 @@ class TurnStore:
 
     def has_steering_input(self) -> bool:
         """Return True if steering input is queued. A request to end the turn is passed on."""
-        sql, values = records.SELECT_STEERING_AND_REQUEST, (self.lease.root, self.agent, self.conversation, self.agent)
+        return self._read_between_steps()[0]
+
+    def _read_between_steps(self) -> tuple[bool, list[Todo]]:
+        """Return whether steering input is queued, and the todos. A request to end the turn is passed on."""
+        sql, asker = records.SELECT_BETWEEN_STEPS, (self.conversation, self.agent)
+        values = (self.lease.root, self.agent, *asker, self.conversation, self.author)
         rows = engine_of(self.store).try_read_statement(sql, values)  # before every step, so without a transaction
-        found = [kind for (kind,) in (rows if rows is not None else self.store.read(lambda tx: tx.rows(sql, *values)))]
-        for kind in found:
+        found = rows if rows is not None else self.store.read(lambda tx: tx.rows(sql, *values))
+        todos = [Todo(number=number, text=text, state=state) for kind, number, text, state in found if not kind]
+        kinds = [kind for kind, *_ in found if kind]
+        for kind in kinds:
             if kind != "steer":
                 self.end_request = kind
                 self._report_request(kind)
-        return "steer" in found
+        return "steer" in kinds, sorted(todos, key=lambda todo: todo.number)
+
+    def load_todos(self) -> list[Todo]:
+        """Return the todos as they are now, or as they were read while the next step is prepared."""
+        known = self.read_todos
+        return self.store.todos(self.conversation, self.author) if known is None else known
 
     def take_steering_input(self) -> None:
-        """Append the queued steering input to the conversation."""
-        if self.has_steering_input():
+        """Append the queued steering input to the conversation. Keep the todos for the step that is prepared."""
+        is_steered, self.read_todos = self._read_between_steps()
+        if is_steered:
             self._write(lambda tx: (None, self._take_steering(tx)))
 
     def store_trigger_messages(

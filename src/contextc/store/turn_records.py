@@ -488,11 +488,14 @@ def load_last_steps(tx: Transaction, conversations: Sequence[int]) -> dict[int, 
 # ── queued input ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-SELECT_STEERING_AND_REQUEST = (
-    "SELECT kind FROM (SELECT kind FROM main.queue WHERE conversation = ? AND agent = ? AND kind = 'steer' LIMIT 1) q"
-    " UNION ALL SELECT request FROM main.lease WHERE conversation = ? AND agent = ? AND request <> ''"
+SELECT_BETWEEN_STEPS = (
+    "SELECT kind, 0, '', '' FROM (SELECT kind FROM main.queue WHERE conversation = ? AND agent = ? AND kind = 'steer'"
+    " LIMIT 1) q UNION ALL SELECT request, 0, '', '' FROM main.lease WHERE conversation = ? AND agent = ?"
+    " AND request <> '' UNION ALL SELECT '', number, text, state FROM main.todo WHERE conversation = ? AND agent = ?"
 )
-"""Selects `steer` if input that steers a running turn is queued, and the kind of a request to end the turn."""
+"""Selects what a turn reads before each step: `steer` if input that steers it is queued, the kind of a request to end
+it, and the todos of its agent, without a kind and in any order.
+"""
 
 
 def enqueue_message(
