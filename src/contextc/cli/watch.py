@@ -184,7 +184,8 @@ def run(
                 print_actions(proxy.summary)
                 print_most_expensive(proxy.summary, store)
             print_gaps(proxy, is_recorded)
-            if web is not None and proxy.summary.requests and not (exit or is_stopped) and has_terminal():
+            is_over = exit or quiet or is_stopped or not proxy.summary.requests
+            if web is not None and not is_over and has_terminal():
                 wait_for_key(web, link)
     raise Exit(code)
 

@@ -288,6 +288,8 @@ MIN_CALL_LENGTH = 8
 MIN_TASK_LENGTH = 16
 """Length of a text that is not equal by chance: the task of a sub-agent of a client without ids, a reply."""
 MIN_SUMMARY_LENGTH = 40
+MAX_SUMMARIES = 4
+"""Replies that may be the summary in a request. The most recent ones count."""
 MAX_OUTPUT_ELEMENTS = 64
 """Elements at the end of a request in which output of a model is looked up."""
 
@@ -633,8 +635,9 @@ class ConversationFinder:
         return None
 
     def _match_summary(self, tx: Transaction) -> tuple[str, int] | None:
-        texts = [text for raw in self.given.parsed.bases for text in _user_texts(raw)]
-        for _, name, place in find_by_key(tx, self._summary_key) if self._summary_key else ():
+        texts = [text for raw in self.given.parsed.bases for text in _user_texts(raw) if len(text) > MIN_SUMMARY_LENGTH]
+        key = self._summary_key if texts else None
+        for _, name, place in find_by_key(tx, key)[:MAX_SUMMARIES] if key is not None else ():
             record = load_record(tx, place) if _is_last(tx, place) else None
             replies = load_messages_by_place(tx, list(record.produced)).values() if record is not None else ()
             if any([reply.text.strip() in text for reply in replies for text in texts]):
