@@ -37,7 +37,7 @@ class RequestPrices(InputPrices):
         self.request, self.usage = request, request.usage
         usage = self.usage
         super().__init__(request.model if usage is not None else None, usage)
-        self.total = int(max(usage.input, self.written_end)) if usage is not None else request.estimated
+        self.total = int(max(usage.input, self.written_end)) if usage is not None else request.input
         self._head = request.head_totals[2]
         rows = request.rows.totals[-1] if request.rows.totals else 0
         self._counted = self._head + rows

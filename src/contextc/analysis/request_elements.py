@@ -779,11 +779,8 @@ class RequestView(SentRequest):
 
     @cached_property
     def input(self) -> int:
-        """Input tokens: as the provider counted them, or else by our own count."""
-        usage = self.usage
-        if usage is not None and self.record.is_input_measured:
-            return usage.input
-        return self.estimated
+        """Input tokens: as the provider counted them, or else as estimated."""
+        return self._budget.input
 
     @property
     def estimated(self) -> int:

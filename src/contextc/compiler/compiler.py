@@ -279,7 +279,9 @@ class MessageCompiler:
             counts=seen.counts,
             new_counts=seen.new_counts,
             unsent=seen.unsent,
-            factor=self.loader.factor(terms.kind),
+            factor=seen.snapshot.state.observed_factor
+            if seen.snapshot.cached.is_observed
+            else self.loader.factor(terms.kind),
             fetch=self.loader.fetch_messages,
             load_earlier=self.loader.load_earlier,
             head_cache=self._heads,

@@ -118,7 +118,8 @@ def measure(
     `before` and `tail` are our own counts of what was sent and what is new, `replayed` that of the last reply.
     """
     if not last:
-        return replace(budget, used=int((before + tail) * factor) + budget.overhead)
+        system, tools = int(budget.system * factor), int(budget.tools * factor)
+        return replace(budget, system=system, tools=tools, used=int((before + tail) * factor) + budget.overhead)
     total = estimate_next_input(last, replayed, int((tail - replayed) * factor))
     if provider.runs_tools:
         return replace(budget, used=max(0, total - budget.system - budget.tools), measured=True)

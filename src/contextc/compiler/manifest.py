@@ -149,6 +149,10 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     tip: int = 0
     time: int = 0
     usage: Usage | None = None
+    last_measured: tuple[int, int] = (0, 0)
+    """Of an observed request without usage: the input of the last one on its channel that has some, by our own count
+    and by the provider's. It calibrates the estimate.
+    """
     partial: bool = False
     """True if the provider counted only a part of the input, so its figure is not the size of the request."""
     produced: tuple[int, ...] = ()
@@ -174,21 +178,31 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
         The channel of a request of our own has learned its overhead. A transcript lacks the tools, and mostly the
         system prompt, so all that is counted beyond it is overhead.
         """
-        budget, usage = self.budget, self.usage
-        if self.observed is None or usage is None or not self.is_input_measured:
+        budget, (counted, real) = self.budget, self._measured
+        if self.observed is None or real <= (counted if self.is_transcript else counted * MAX_FACTOR):
             return budget
-        counted = budget.input
-        if usage.input <= (counted if self.is_transcript else counted * MAX_FACTOR):
-            return budget
-        overhead = usage.input - counted
+        overhead = real - counted
         return replace(budget, used=budget.used + overhead, overhead=overhead)
 
     @property
+    def _measured(self) -> tuple[int, int]:
+        """The input by our own count and by the provider's: of this request, or of the last one that was measured."""
+        if self.usage is not None and self.is_input_measured:
+            return self.budget.input, self.usage.input
+        return self.last_measured
+
+    @property
     def corrected_budget(self) -> Budget:
-        """The budget, distributed according to the provider's own total; if it reported none, as estimated."""
-        if self.usage is None or not self.is_input_measured:
+        """The budget, distributed according to the provider's own total. If it reported none, it is estimated by the
+        last request of the channel that was measured.
+        """
+        budget, (counted, real) = self.counted_budget, self._measured
+        if self.usage is not None and self.is_input_measured:
+            return budget.with_total(real)
+        if not counted:
             return self.budget
-        return self.counted_budget.with_total(self.usage.input)
+        total = budget.overhead + round(self.budget.input * (real - budget.overhead) / counted)
+        return replace(budget.with_total(total), measured=False)
 
     @property
     def shared_tokens(self) -> int:

@@ -841,9 +841,10 @@ def build_account(
     )
     if ask.other_channel_state is not None:  # the first request here: another channel's cache is lost
         lost, signed = ask.other_channel_state.above + ask.other_channel_state.tokens, _count_foreign_reasoning(ask)
+    lost, kept = [each * draft.budget.input // whole if whole else each for each in (lost, shared)]
     price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
     manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.messages), fragments)
-    return RequestAccount(record, manifest, Cost(lost, shared, max(0, signed), price))
+    return RequestAccount(record, manifest, Cost(lost, kept, max(0, signed), price))
 
 
 def _list_features(ask: CompileInput, draft: Draft, standing: ChannelState) -> tuple[str, ...]:
@@ -929,6 +930,8 @@ def _shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelS
     old = before.head
     above = standing.above if (old.static, old.tools) == (head.static, head.tools) else 0
     total = before.above + before.tokens
+    if before.measured[0]:  # a request of other software that failed after it was never cached
+        total = min(total, before.measured[0])
     if assembled.order is None:
         return above + before.tokens, before.size, max(0, total - above - before.tokens)
     tokens = size = 0

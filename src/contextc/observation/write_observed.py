@@ -418,6 +418,12 @@ class ExchangeRecording:
                 miss_tokens=answer.diagnosis.missed,
             ),
         )
+        measured, overhead, estimate = before.measured, before.overhead, 0
+        if record.usage is not None and record.is_input_measured and not is_partial:
+            measured, overhead = (record.budget.input, record.usage.input), record.counted_budget.overhead
+        elif record.usage is None and measured[0]:
+            record = replace(record, last_measured=measured)
+            estimate = record.corrected_budget.input
         state = replace(
             before,
             requests=record.request,
@@ -437,7 +443,9 @@ class ExchangeRecording:
             above=above,
             answered=not replies or not replies[0][1].tool_calls,
             lead=(),
-            input=answer.usage.input if answer.usage and not answer.usage.input_differs else 0,
+            input=answer.usage.input if answer.usage and not answer.usage.input_differs else estimate,
+            measured=measured,
+            overhead=overhead,
             replaced=self.options.inexact or is_redacted,  # what was sent are not the bytes of the rows
             lost="",
         )

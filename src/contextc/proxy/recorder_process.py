@@ -42,7 +42,7 @@ class RecordedExchange(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The result of an exchange, as the recorder reports it. `problem` is the reason if it was not recorded.
 
     `is_gap` is False if the proxy has counted it already. `channel` is the short id of its channel. `estimate` is the
-    input by our own count. `why` is the reason why the request does not extend the
+    input as estimated. `why` is the reason why the request does not extend the
     prefix of the previous one.
     """
 
@@ -177,7 +177,7 @@ def _decode_reply(exchange: SpooledExchange, response: ResponseStart) -> object:
 
 
 def describe_recorded(id: str, exchange: SpooledExchange, seen: ObservedRequest) -> RecordedExchange:
-    usage, budget = seen.usage, seen.record.budget
+    usage = seen.usage
     dollars, is_lower_bound = seen.bill or (None, False)
     return RecordedExchange(
         exchange=id,
@@ -185,7 +185,7 @@ def describe_recorded(id: str, exchange: SpooledExchange, seen: ObservedRequest)
         conversation=seen.conversation,
         channel=channel_id(seen.channel),
         request=seen.request,
-        estimate=budget.system + budget.tools + budget.used,
+        estimate=seen.record.corrected_budget.input,
         has_usage=usage is not None and bool(usage.input or usage.output),
         provider=seen.channel.provider,
         model=seen.channel.model,

@@ -388,6 +388,8 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The reason why there is no session any more."""
     input: int = 0
     """Input tokens of the epoch's last request as the provider counted them; 0 if it reported none."""
+    measured: tuple[int, int] = (0, 0)
+    """The input of the last observed request that was measured, by our own count and by the provider's."""
     overhead: int = 0
     """Tokens that the provider counts on this channel beyond our count and beyond what calibration explains."""
     replaced: bool = False
@@ -402,6 +404,12 @@ class ChannelState(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """True if the session shortened its own history with the last request, so old content may be missing."""
     container: Container | None = None
     """The container of the last reply that named one."""
+
+    @property
+    def observed_factor(self) -> float:
+        """The factor from our own count to the provider's, by the last observed request that was measured."""
+        counted, real = self.measured
+        return (real - self.overhead) / counted if counted else 1.0
 
     @property
     def changes(self) -> HeadChanges:
