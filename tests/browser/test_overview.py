@@ -53,7 +53,7 @@ def test_the_overview_lists_costs_and_findings(filled: cc.Store, person: Person)
     totals = person.page.get_by_test_id(FIGURES)
     expect(totals).to_contain_text(re.compile(r"Conversations\s*3"))
     expect(totals).to_contain_text(re.compile(r"Cost\s*\$"))
-    expect(person.page.get_by_test_id("cost-chart").get_by_role("button").first).to_be_visible()
+    expect(person.page.get_by_test_id("cost-chart").locator(".day-bar").first).to_be_visible()
     row = person.page.get_by_test_id(ROWS).first
     expect(row.get_by_test_id("row-findings")).to_have_text(re.compile(r"^\d+"))
     cause = person.page.get_by_test_id("causes").get_by_role("link").first
@@ -97,7 +97,7 @@ def test_columns_sort_and_filters_are_in_the_url(filled: cc.Store, person: Perso
 
 def test_a_bar_selects_its_day(filled: cc.Store, person: Person) -> None:
     person.open("#/overview")
-    bars = person.page.get_by_test_id("cost-chart").get_by_role("button")
+    bars = person.page.get_by_test_id("cost-chart").locator(".day-bar")
     expect(bars).to_have_count(41)
     bars.last.focus()
     person.page.keyboard.press("Home")
@@ -105,6 +105,26 @@ def test_a_bar_selects_its_day(filled: cc.Store, person: Person) -> None:
     person.page.keyboard.press("Enter")
     shows(person, "theirs")
     expect(person.page.get_by_label("From")).to_have_value(re.compile(r"\d{4}-"))
+
+
+def test_costs_are_shown_by_hour_and_by_model(filled: cc.Store, person: Person) -> None:
+    """The choice is in the URL; one day alone is shown by its hours; a bar of a model shows only its requests."""
+    person.open("#/overview")
+    chart = person.page.get_by_test_id("cost-chart")
+    chart.get_by_role("button", name="Hour", exact=True).click()
+    expect(chart.locator("figcaption")).to_contain_text("Cost per hour")
+    expect(chart.locator(".day-bar")).to_have_count(48)
+    chart.get_by_role("button", name="Model", exact=True).click()
+    models = chart.get_by_test_id("model-bars").get_by_role("button")
+    expect(models).to_have_count(3)
+    assert shut_out(person.page, "[data-testid=cost-chart]") == []
+    person.page.reload()
+    expect(models).to_have_count(3)
+    models.filter(has_text=filled.overview("cheap").model).click()
+    shows(person, "cheap")
+    person.open("#/overview?range=today")
+    expect(chart.locator("figcaption")).to_contain_text("Cost per hour")
+    expect(chart.locator(".day-bar")).to_have_count(24)
 
 
 def test_pages_and_a_check_of_all(store: cc.Store, person: Person) -> None:

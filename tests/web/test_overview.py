@@ -55,6 +55,27 @@ def test_the_figures_are_those_of_the_timeline(client: TestClient, store: cc.Sto
     assert total["cost"] == pytest.approx(sum(by_name[name]["figures"]["cost"] for name in ("a", "b")))
 
 
+def test_the_figures_of_hours_and_models_add_up_to_the_totals(client: TestClient, store: cc.Store) -> None:
+    """The most expensive model first, and the hours of the last three days that have requests."""
+    Life(store, name="a").turn("hi", usage=cc.Usage(input=1_000, output=10))
+    Life(store, provider_of(SONNET), "b").turn("hi", usage=cc.Usage(input=200_000, output=20))
+    for day in range(4):
+        observed(store, f"c{day}", MIDNIGHT + day * DAY)
+    page = overview(client)
+    models = page["by_model"]
+    assert sum(each["figures"]["requests"] for each in models) == page["totals"]["requests"] == 6
+    assert sum(each["figures"]["cost"] or 0 for each in models) == pytest.approx(page["totals"]["cost"])
+    costs = [each["figures"]["cost"] or 0 for each in models]
+    assert costs == sorted(costs, reverse=True)
+    assert {each["model"] for each in models} == {each["name"] for each in page["models"]}
+    last = [each["day"] for each in page["days"]][-3:]
+    assert sorted({each["hour"][:10] for each in page["hours"]}) == last
+    by_day = {day: 0 for day in last}
+    for each in page["hours"]:
+        by_day[each["hour"][:10]] += each["figures"]["requests"]
+    assert by_day == {each["day"]: each["figures"]["requests"] for each in page["days"][-3:]}
+
+
 def test_times_sources_models_and_names_select(client: TestClient, store: cc.Store) -> None:
     observed(store, "old", MIDNIGHT - DAY // 2, "An ancient question")
     observed(store, "new", MIDNIGHT + DAY // 2)
@@ -77,6 +98,11 @@ def test_days_are_those_of_a_time_zone(client: TestClient, store: cc.Store) -> N
     def days(zone: str) -> list[str]:
         return [each["day"] for each in overview(client, zone=zone)["days"]]
 
+    def hours(zone: str) -> list[str]:
+        return [each["hour"] for each in overview(client, zone=zone)["hours"]]
+
+    assert hours("UTC")[-1][:11] == "2026-01-01T"
+    assert {each[:10] for each in hours("Asia/Kathmandu")} == {"2026-01-01"}
     assert days("UTC") == ["2025-12-31", "2026-01-01"]
     assert days("America/New_York") == ["2025-12-31"]
     assert days("Asia/Kathmandu") == ["2026-01-01"]

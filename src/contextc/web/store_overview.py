@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import partial
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
@@ -254,15 +254,27 @@ def add_up(portions: Iterable[UsagePortion]) -> Figures:
     )
 
 
-def add_up_days(portions: Iterable[UsagePortion], zone: tzinfo) -> list[tuple[str, Figures]]:
-    """Return the sums of each day that has requests, in a time zone, oldest first."""
+def add_up_times(
+    portions: Iterable[UsagePortion], zone: tzinfo, unit: Literal["day", "hour"]
+) -> list[tuple[str, Figures]]:
+    """Return the sums of each day or hour that has requests, in a time zone, oldest first."""
     quarters: dict[int, list[UsagePortion]] = {}
     for each in portions:
         quarters.setdefault(each.time, []).append(each)
-    days: dict[str, list[UsagePortion]] = {}
+    times: dict[str, list[UsagePortion]] = {}
+    length = len("2026-03-01" if unit == "day" else "2026-03-01T14")
     for start, some in quarters.items():
-        days.setdefault(datetime.fromtimestamp(start / 1000, zone).date().isoformat(), []).extend(some)
-    return [(day, add_up(days[day])) for day in sorted(days)]
+        times.setdefault(datetime.fromtimestamp(start / 1000, zone).isoformat()[:length], []).extend(some)
+    return [(time, add_up(times[time])) for time in sorted(times)]
+
+
+def add_up_models(portions: Iterable[UsagePortion]) -> list[tuple[str, Figures]]:
+    """Return the sums of each model, the most expensive first."""
+    models: dict[str, list[UsagePortion]] = {}
+    for each in portions:
+        models.setdefault(each.model, []).append(each)
+    found = [(name, add_up(some)) for name, some in models.items()]
+    return sorted(found, key=lambda each: (-(each[1].cost or 0.0), -each[1].input, each[0]))
 
 
 def find_zone(name: str) -> tuple[str, tzinfo]:

@@ -31,7 +31,8 @@ from contextc.web.store_overview import (
     FindingsCount,
     Selection,
     add_up,
-    add_up_days,
+    add_up_models,
+    add_up_times,
     find_zone,
 )
 
@@ -39,6 +40,9 @@ from contextc.web.store_overview import (
 
 
 MAX_PAGE_SIZE = 200
+MAX_HOURLY_DAYS = 3
+"""The number of days whose hours are listed."""
+DAY_LENGTH = len("2026-03-01")
 MAX_CHECKED = 50
 MAX_LOSSES = 200
 """The number of requests that are listed for one cause in one conversation."""
@@ -84,6 +88,20 @@ class DayFigures(Struct, frozen=True, kw_only=True):
     figures: Figures
 
 
+class HourFigures(Struct, frozen=True, kw_only=True):
+    """The figures of one hour, such as 2026-03-01T14."""
+
+    hour: str
+    figures: Figures
+
+
+class ModelFigures(Struct, frozen=True, kw_only=True):
+    """The figures of the requests to one model."""
+
+    model: str
+    figures: Figures
+
+
 class FilterOption(Struct, frozen=True, kw_only=True):
     """A source or model of the store, and the number of its conversations."""
 
@@ -93,7 +111,8 @@ class FilterOption(Struct, frozen=True, kw_only=True):
 
 class OverviewPage(Struct, frozen=True, kw_only=True):
     """A page of the overview. `found` is the number of selected conversations, `totals` and `days` are about all of
-    them. `pending` is the number of conversations that are not counted yet: ask again.
+    them. `hours` are those of the last three days with requests, and `by_model` has the most expensive model first.
+    `pending` is the number of conversations that are not counted yet: ask again.
     """
 
     conversations: list[OverviewEntry]
@@ -104,6 +123,8 @@ class OverviewPage(Struct, frozen=True, kw_only=True):
     zone: str
     sources: list[FilterOption]
     models: list[FilterOption]
+    hours: list[HourFigures] = []
+    by_model: list[ModelFigures] = []
 
 
 class CheckBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -163,6 +184,9 @@ def show_overview(app: AppState, query: OverviewQuery) -> OverviewPage:
         return {row.number: entry for row, entry in zip(rows, load_details(tx, rows), strict=True)}
 
     entries = app.store.read(load_entries)
+    days = add_up_times(portions, zone, "day")
+    recent = {day for day, _ in days[-MAX_HOURLY_DAYS:]}
+    hours = [each for each in add_up_times(portions, zone, "hour") if each[0][:DAY_LENGTH] in recent]
     return OverviewPage(
         conversations=[
             as_view(OverviewEntry, each, conversation=entries[each.state.number], findings=each.findings or UNSET)
@@ -172,7 +196,9 @@ def show_overview(app: AppState, query: OverviewQuery) -> OverviewPage:
         found=len(selected),
         pending=pending,
         totals=add_up(portions),
-        days=[DayFigures(day=day, figures=each) for day, each in add_up_days(portions, zone)],
+        days=[DayFigures(day=day, figures=each) for day, each in days],
+        hours=[HourFigures(hour=hour, figures=each) for hour, each in hours],
+        by_model=[ModelFigures(model=model, figures=each) for model, each in add_up_models(portions)],
         zone=zone_name,
         sources=[FilterOption(name=name, conversations=count) for name, count in app.overview.all_sources().items()],
         models=[FilterOption(name=name, conversations=count) for name, count in app.overview.all_models().items()],

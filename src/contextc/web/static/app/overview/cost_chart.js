@@ -1,7 +1,8 @@
-/** Costs per day as a bar chart; tokens, if no cost is known. A bar selects its day, week or month. */
+/** Costs by day, hour or model as bars; tokens, if no cost is known. A bar selects its day, week or month, or its model. */
 import { html, useState } from "../html.js";
-import { costText, dollars, plural, tokens } from "../format.js";
-import { dayName, dayStart, selectDays } from "./selection.js";
+import { costText, dollars, oneLine, plural, tokens } from "../format.js";
+import { route, setQuery } from "../route.js";
+import { dayName, dayStart, filter, selectDays } from "./selection.js";
 
 const MAX_BARS = 92;
 const label = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
@@ -15,31 +16,80 @@ export function barsOf(days) {
   const known = new Map(days.map((each) => [each.day, each.figures]));
   const bars = [];
   for (let offset = 0; offset < span; offset += unit) {
-    const bar = { from: dayName(dayStart(first, offset)), to: "", cost: 0, cost_is_lower_bound: false, input: 0, requests: 0 };
+    const bar = { from: dayName(dayStart(first, offset)), to: "", ...NOTHING };
     for (let index = offset; index < Math.min(span, offset + unit); index += 1) {
       bar.to = dayName(dayStart(first, index));
       const figures = known.get(bar.to);
-      if (!figures) continue;
-      bar.cost += figures.cost ?? 0;
-      bar.cost_is_lower_bound ||= figures.cost_is_lower_bound;
-      bar.input += figures.input;
-      bar.requests += figures.requests;
+      if (figures) addTo(bar, figures);
     }
     bars.push(bar);
   }
   return bars;
 }
 
-const dayLabel = (day) => label.format(new Date(dayStart(day)));
-const spanLabel = ({ from, to }) => (from === to ? dayLabel(from) : `${dayLabel(from)} – ${dayLabel(to)}`);
+const NOTHING = { cost: 0, cost_is_lower_bound: false, input: 0, requests: 0 };
 
-/** @param {{days: object[], hasCost: boolean}} props */
-export function CostChart({ days, hasCost }) {
-  const bars = barsOf(days);
+function addTo(bar, figures) {
+  bar.cost += figures.cost ?? 0;
+  bar.cost_is_lower_bound ||= figures.cost_is_lower_bound;
+  bar.input += figures.input;
+  bar.requests += figures.requests;
+}
+
+/** Return a bar for each hour of the days that have hours, without gaps. @param {{hour: string, figures: object}[]} hours */
+export function hourBarsOf(hours) {
+  const known = new Map(hours.map((each) => [each.hour, each.figures]));
+  const days = [...new Set(hours.map((each) => each.hour.slice(0, 10)))];
+  return days.flatMap((day) => Array.from({ length: 24 }, (_, hour) => {
+    const name = `${day}T${String(hour).padStart(2, "0")}`;
+    const bar = { from: day, to: day, hour, key: name, ...NOTHING };
+    if (known.has(name)) addTo(bar, known.get(name));
+    return bar;
+  }));
+}
+
+const dayLabel = (day) => label.format(new Date(dayStart(day)));
+const spanLabel = ({ from, to, hour }) =>
+  (from === to ? `${dayLabel(from)}${hour === undefined ? "" : `, ${hour}:00`}` : `${dayLabel(from)} – ${dayLabel(to)}`);
+
+const SCALES = [["day", "Day"], ["hour", "Hour"], ["model", "Model"]];
+
+/** @param {{data: object}} props the overview of the server */
+export function CostChart({ data }) {
+  const { days, hours, by_model: models, totals } = data;
+  if (!days.length) return null;
+  const hasCost = totals.cost !== null;
+  const scale = SCALES.some(([name]) => name === route.value.query.by) ? route.value.query.by : days.length === 1 ? "hour" : "day";
+  const bars = scale === "hour" ? hourBarsOf(hours) : barsOf(days);
+  return html`<figure class="cost-chart" data-testid="cost-chart">
+    <div class="choice" role="group" aria-label="Cost by">
+      ${SCALES.map(([name, text]) => html`<button key=${name} type="button" aria-pressed=${String(name === scale)}
+          onClick=${() => setQuery({ by: name })}>${text}</button>`)}
+    </div>
+    ${scale === "model" ? html`<${ModelBars} models=${models} hasCost=${hasCost} />` : html`<${TimeBars} key=${scale} bars=${bars} hasCost=${hasCost} />`}
+  </figure>`;
+}
+
+const figureText = (figures, hasCost) => (hasCost ? costText(figures) : `${tokens(figures.input)} tokens`);
+
+/** One bar per model, the most expensive first. A click shows only its requests. */
+function ModelBars({ models, hasCost }) {
+  const value = ({ figures }) => (hasCost ? figures.cost ?? 0 : figures.input);
+  const highest = Math.max(...models.map(value));
+  return html`<figcaption><b>${hasCost ? "Cost" : "Tokens"} per model</b></figcaption>
+    <ul class="model-bars" data-testid="model-bars">${models.map((each) => html`<li key=${each.model}>
+      <button type="button" onClick=${() => filter({ model: each.model })} title=${`${oneLine(each.model, 200)}: only these requests`}>
+        <span class="model-name">${oneLine(each.model, 60)}</span>
+        <span class="model-share"><span style=${{ width: `${highest ? (100 * value(each)) / highest : 0}%` }}></span></span>
+        <span class="model-figure">${figureText(each.figures, hasCost)} <span class="soft">${plural(each.figures.requests, "request")}</span></span>
+      </button></li>`)}</ul>`;
+}
+
+/** @param {{bars: object[], hasCost: boolean}} props */
+function TimeBars({ bars, hasCost }) {
   const [chosen, setChosen] = useState(-1);
-  if (!bars.length) return null;
   const value = (bar) => (hasCost ? bar.cost : bar.input);
-  const text = (bar) => `${spanLabel(bar)}: ${hasCost ? costText(bar) : `${tokens(bar.input)} tokens`}, ${plural(bar.requests, "request")}`;
+  const text = (bar) => `${spanLabel(bar)}: ${figureText(bar, hasCost)}, ${plural(bar.requests, "request")}`;
   const highest = Math.max(...bars.map(value));
   const current = chosen >= 0 && chosen < bars.length ? chosen : bars.length - 1;
   const move = (event) => {
@@ -49,16 +99,14 @@ export function CostChart({ days, hasCost }) {
     setChosen(to);
     event.currentTarget.children[to].focus();
   };
-  const unit = bars[0].from === bars[0].to ? "day" : bars.length > 1 && dayStart(bars[0].to) - dayStart(bars[0].from) < 8 * 86_400_000 ? "week" : "month";
-  return html`<figure class="cost-chart" data-testid="cost-chart">
-    <figcaption><b>${hasCost ? "Cost" : "Tokens"} per ${unit}</b>
+  const unit = bars[0].hour !== undefined ? "hour" : bars[0].from === bars[0].to ? "day" : bars.length > 1 && dayStart(bars[0].to) - dayStart(bars[0].from) < 8 * 86_400_000 ? "week" : "month";
+  return html`<figcaption><b>${hasCost ? "Cost" : "Tokens"} per ${unit}</b>
       <span class="soft">highest: ${hasCost ? dollars(highest) : tokens(highest)}</span></figcaption>
     <div class="cost-bars" role="group" aria-label=${`${hasCost ? "Cost" : "Tokens"} per ${unit}. Arrow keys move, Enter selects.`} onKeyDown=${move}>
-      ${bars.map((bar, index) => html`<button key=${bar.from} type="button" class="day-bar" tabindex=${index === current ? 0 : -1}
+      ${bars.map((bar, index) => html`<button key=${bar.key ?? bar.from} type="button" class="day-bar" tabindex=${index === current ? 0 : -1}
           title=${text(bar)} aria-label=${text(bar)} onFocus=${() => setChosen(index)} onClick=${() => selectDays(bar.from, bar.to)}>
         <span style=${{ height: `${highest ? Math.max(value(bar) ? 2 : 0, (100 * value(bar)) / highest) : 0}%` }}></span>
       </button>`)}
     </div>
-    <p class="cost-axis soft" aria-hidden="true"><span>${dayLabel(bars[0].from)}</span><span>${dayLabel(bars.at(-1).to)}</span></p>
-  </figure>`;
+    <p class="cost-axis soft" aria-hidden="true"><span>${dayLabel(bars[0].from)}</span><span>${dayLabel(bars.at(-1).to)}</span></p>`;
 }

@@ -71,7 +71,7 @@ export function Overview() {
           Counting… ${plural(data.pending, "conversation")} left.</p>`}
         <${Totals} data=${data} />
         <div class="overview-charts">
-          <${CostChart} days=${data.days} hasCost=${data.totals.cost !== null} />
+          <${CostChart} data=${data} />
           <${Causes} query=${query} data=${data} />
         </div>
         ${query.cause && html`<${CauseRequests} key=${query.cause} code=${query.cause} query=${query} data=${data} />`}
