@@ -33,7 +33,7 @@ from contextc.providers.client import Endpoint, ProviderCall
 from contextc.triggers import default_triggers
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.server import create_server, listen
+from contextc.web.server import collect_garbage_rarely, create_server, listen
 from contextc.web.turn_manager import ExecutorPool
 from measure import Goal, show_goals
 
@@ -73,7 +73,9 @@ def serve(folder: Path) -> None:
         app.state.app_state.turns.executors = ExecutorPool(made)
         listening = listen("127.0.0.1", 0)
         print(listening.getsockname()[1], flush=True)
-        create_server(app).run([listening])
+        server = create_server(app)
+        collect_garbage_rarely()
+        server.run([listening])
 
 
 # ── those who read ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -101,7 +101,7 @@ def run(**given: Any) -> None:
     try:
         from contextc.web.app_state import ServerOptions
         from contextc.web.application import create_application
-        from contextc.web.server import create_server, listen
+        from contextc.web.server import collect_garbage_rarely, create_server, listen
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise
@@ -148,6 +148,7 @@ def run(**given: Any) -> None:
             if options.proxy:
                 store = read_settings(options.store).store.value
                 leaving.enter_context(_running_proxy(store, options.proxy_port))
+            collect_garbage_rarely()
             server.run([listening])
     if server.exit_code:
         raise Exit(server.exit_code)

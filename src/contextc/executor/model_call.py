@@ -51,7 +51,7 @@ PAUSE_FACTOR, MAX_PAUSE_SECONDS = 2, 1.0
 """Pause between batches on a slow store: a multiple of the last write's duration, and the maximum in seconds. With
 hundreds of concurrent streams each one writes less often, and new turns are not delayed.
 """
-WRITES_PER_SECOND, SERVER_WRITES_PER_SECOND = 1_000, 50
+WRITES_PER_SECOND, SERVER_WRITES_PER_SECOND = 500, 50
 """Batches per second that all replies of this process together write to a file or to a database server. Without this
 limit, hundreds of replies would use all processors, because a fast write is followed by the next one soon, and new
 turns would wait.

@@ -18,7 +18,7 @@ from msgspec import Struct
 from contextc.store import open_store
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.server import Server, create_server
+from contextc.web.server import Server, collect_garbage_rarely, create_server
 
 PASS_SECONDS = 0.3
 """Streams pass the last changes on in this time. The server ends them when it stops."""
@@ -47,6 +47,7 @@ def main() -> None:
             os.write(sys.stdout.fileno(), b"\n")
 
         server = create_server(create_application(store, options), announce)
+        collect_garbage_rarely()
         server.run([listening])
 
 

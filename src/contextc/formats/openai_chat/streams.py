@@ -22,6 +22,7 @@ from contextc.formats.streams import (
 )
 from contextc.messages import Message, Reasoning, Text, ToolCall, Usage, tool_call
 
+PLAIN_FIELDS = {"content", "role"}
 ARGUMENT_FIELDS = {"function": "arguments", "custom": "input"}
 
 
@@ -60,6 +61,10 @@ class ChatStreamReader(StreamReader):
             self.finished = True
 
     def _added(self, delta: JSONObject) -> Iterable[Delta]:
+        if delta.keys() <= PLAIN_FIELDS and isinstance(text := delta.get("content"), str):  # as nearly all chunks
+            if text := text_of(text):
+                yield Text(text)
+            return
         thoughts = {DETAILS: details_text(delta.get(DETAILS))}
         thoughts |= {name: text_of(delta.get(name)) for name in REASONING_FIELDS}
         self._thinks = self._thinks or next((name for name, text in thoughts.items() if text), None)
