@@ -60,9 +60,9 @@ def test_a_trim_of_the_compiler_is_named(wire: str) -> None:
     store, trimmed = converse(wire, 24)
     assert len(trimmed) >= 2
     found = misses(store)
-    assert [(each.request, each.cause) for each in found] == [(number, "compacted") for number in trimmed]
+    assert [(each.request, each.cause) for each in found] == [(number, "trimmed") for number in trimmed]
     for each in found:
-        assert each.title.startswith("The compiler trimmed the context to fit the budget: ")
+        assert each.title.startswith("The context was trimmed to fit: ")
         assert "lower `low`" in each.fix
         assert each.tokens > 1_000
     assert any(" messages were left out" in each.title for each in found)
@@ -72,7 +72,7 @@ def test_a_trim_with_every_request_is_named_each_time() -> None:
     store, trimmed = converse("anthropic", 24, strategy="oldest")
     found = misses(store)
     assert len(trimmed) > 5
-    assert {each.cause for each in found} == {"compacted"}
+    assert {each.cause for each in found} == {"trimmed"}
     assert {each.request for each in found} <= set(trimmed)
     assert all('strategy "chunked"' in each.fix for each in found)
 
@@ -86,7 +86,7 @@ def test_an_edit_is_no_trim() -> None:
     compiled = compiler.compile("c", instructions=SYSTEM, tools=[READ])
     assert compiled.manifest.why not in ("", "over budget")
     compiler.commit(compiled, cc.assistant("Yes."), usage=cc.Usage(input=compiled.estimated_input, output=5))
-    assert {each.request for each in misses(store) if each.title.startswith("The compiler trimmed")} == set(trimmed)
+    assert {each.request for each in misses(store) if each.cause == "trimmed"} == set(trimmed)
 
 
 ADDRESS = "https://api.openai.com/v1/chat/completions"
@@ -131,8 +131,8 @@ def test_a_trim_of_the_proxy_is_named() -> None:
     found = misses(client.store)
     assert found
     for each in found:
-        assert each.cause == "compacted"
-        assert each.title.startswith("`contextc proxy --fit` trimmed the request to fit the window: ")
+        assert each.cause == "trimmed"
+        assert each.title.startswith("The context was trimmed to fit by `contextc proxy --fit`: ")
         assert "messages were left out" in each.title
         assert each.fix.startswith("Let the client compact its history")
 

@@ -200,7 +200,7 @@ def test_a_cut_and_a_removed_message_are_described(client: TestClient, store: cc
         number += 1
         content = ask.request(number)
     assert content["shared"]["broke"]["where"].startswith("message ")
-    assert content["shared"]["broke"]["why"].startswith("The request exceeded its budget")
+    assert content["shared"]["broke"]["why"].startswith("The context was trimmed to fit")
     assert content["counts"]["left"] > 0
     store.redact("demo", store.conversation("demo").length - 1)
     life.turn("go on")

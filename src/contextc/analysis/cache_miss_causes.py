@@ -561,10 +561,6 @@ def compacted(case: MissCase) -> Diagnosis | None:
     cache. If the request was recorded as a compaction, other changes in it count as part of it, and are in `also`. The
     same is true of the request for the summary, which some clients send without tools. If another model continues with
     the summary, `also` has `model_changed`.
-
-    If the compiler shortened results or left out messages because the request was over its budget, the manifest says
-    so, and the title is “The compiler trimmed the context to fit the budget”. Its fix is about the size of the trim
-    ([compiler.md](compiler.md#trimming)). The same is true of `contextc proxy --fit`.
     """
     if case.is_first:
         if not case.is_compaction_for_other_model or case.missed_of_previous < MISSED_TOKENS:
@@ -600,6 +596,21 @@ def settings_changed(case: MissCase) -> Diagnosis | None:
     evidence = tuple([case.evidence(name, before, after) for name, before, after in values])
     found = Diagnosis(evidence=evidence, title=f"A setting changed that is part of the cached prefix: {names}")
     return _with_appendable(found, find_appendable_effort(comparison))
+
+
+TRIMMED = register_code(
+    "CAC017",
+    "trimmed",
+    title="The context was trimmed to fit",
+    fix="Trim rarely, and more at once: lower `low`, the share of the budget that is left, and keep the strategy "
+    '"chunked". A larger budget, shorter tool results and summaries make it rarer too.',
+    description="""
+    The compiler shortened results or left out messages because the request was over its budget, as its manifest says,
+    or `contextc proxy --fit` did. No user and no client changed anything. The fix is about the size of the trim
+    ([compiler.md](compiler.md#trimming)).
+    """,
+)
+"""It is found where a request differs from the one before, so no function of its own finds it."""
 
 
 def _with_appendable(found: Diagnosis, change: AppendableChange | None) -> Diagnosis:

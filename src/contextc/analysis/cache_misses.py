@@ -17,6 +17,7 @@ from contextc._sequence_comparison import count_common_prefix
 from contextc.analysis.cache_miss_causes import (
     CAUSES,
     COMPACTED,
+    TRIMMED,
     CauseFunction,
     Diagnosis,
     MissCase,
@@ -88,7 +89,7 @@ def describe_trim(request: RequestView, changed: str, *, is_removed: bool) -> Tr
     if action is None or not (is_removed or STUB_WORDS in changed):
         return None
     return Trim(
-        f"`contextc proxy --fit` trimmed the request to fit the window: {'; '.join(action.changes)}",
+        f"{TRIMMED.title} by `contextc proxy --fit`: {'; '.join(action.changes)}",
         "Let the client compact its history before the window is full, or use a model with a larger window.",
     )
 
@@ -101,11 +102,7 @@ def _describe_compiled(record: RequestRecord) -> Trim:
         *([f"{left:,} {'message was' if left == 1 else 'messages were'} left out"] if left else []),
         *([f"a summary replaced {summed:,}"] if summed else []),
     ]
-    return Trim(
-        f"The compiler trimmed the context to fit the budget: {', '.join(parts)}",
-        "Trim rarely, and more at once: lower `low`, the share of the budget that is left, and keep the strategy "
-        '"chunked". A larger budget, shorter tool results and summaries make it rarer too.',
-    )
+    return Trim(f"{TRIMMED.title}: {', '.join(parts)}", TRIMMED.fix)
 
 
 # ── misses ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -434,7 +431,7 @@ def _prefer_compaction(case: MissCase, code: FindingCode, found: Diagnosis) -> t
         trim = describe_trim(case.now, changed, is_removed=code.cause == "message_removed")
         if trim is not None:
             made = Diagnosis(evidence=found.evidence, title=trim.title, fix=trim.fix, confidence=found.confidence)
-            return get_code("compacted"), made
+            return TRIMMED, made
     if code.cause not in PARTS_OF_COMPACTION:
         return code, found
     if case.is_recorded_compaction:

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from contextc._json import JSON, JSONObject, as_object, decode_json, encode
 from contextc._sequence_comparison import align, count_common_prefix, split_at_runs
 from contextc.analysis.cache_miss_causes import MissCase, compare_elements
-from contextc.analysis.cache_misses import compute_cost
+from contextc.analysis.cache_misses import compute_cost, describe_trim
 from contextc.analysis.cache_model import (
     CacheModel,
     CacheRules,
@@ -414,6 +414,12 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
     kept = ordered[:MAX_DIFFERENCES]
     if index is not None and index >= MAX_DIFFERENCES:
         kept[-1], index = ordered[index], MAX_DIFFERENCES - 1
+    reason, fix = (_describe_difference(kept[index]), _fix_of(kept[index])) if index is not None else ("", "")
+    if broken is not None and index is not None and kept[index].section == "messages":
+        changed = broken.new.text if broken.new is not None else ""
+        is_own = now.observed is None and before.channel == now.channel and before.number == now.number - 1
+        trim = describe_trim(now, changed, is_removed=broken.new is None) if is_own else None
+        reason, fix = (f"{trim.title}.", trim.fix) if trim is not None else (reason, fix)
     figures = _CacheFigures()
     if compared is not None and known_rules is not None and not continues_response:
         figures = _count_cached(known_rules, before, now)
@@ -422,8 +428,8 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
         after=name_request(now),
         differences=tuple(kept),
         break_index=index,
-        reason=_describe_difference(kept[index]) if index is not None else "",
-        fix=_fix_of(kept[index]) if index is not None else "",
+        reason=reason,
+        fix=fix,
         shares_cache=shares_cache,
         as_messages=as_messages,
         readable=figures.readable,

@@ -18,6 +18,7 @@ from contextc.compiler.manifest import (
     Manifest,
     ManifestLine,
     RequestRecord,
+    describe_epoch,
     describe_mode,
     describe_observed,
     shorten,
@@ -50,7 +51,7 @@ def print_manifest(manifest: Manifest) -> None:
         f"[bold]{escape_markup(channel.conversation)}[/]: request {record.request} for {escape_markup(str(channel))}",
         soft_wrap=True,
     )
-    begins = f" [yellow](a new epoch: {escape_markup(record.why)})[/]" if record.why else ""
+    begins = f" [yellow](a new epoch: {escape_markup(describe_epoch(record.why))})[/]" if record.why else ""
     session = f", session {escape_markup(record.session)}" if record.session else ""
     out.print(f"mode {record.mode}, epoch {record.epoch}{begins}{session}", soft_wrap=True)
     if record.observed is not None:
@@ -219,7 +220,7 @@ def print_requests(records: Sequence[tuple[RequestRecord, Bill | None]]) -> None
     room = out.width - sum(widths) - CELL_PADDING * (len(names) + 1)
     beside = room >= MIN_REASON_WIDTH
     why = (
-        min(room, max([len(EPOCH_COLUMN), *(cell_len(record.why) for record, _ in records)]))
+        min(room, max([len(EPOCH_COLUMN), *(cell_len(describe_epoch(record.why)) for record, _ in records)]))
         if beside
         else -CELL_PADDING
     )
@@ -229,12 +230,13 @@ def print_requests(records: Sequence[tuple[RequestRecord, Bill | None]]) -> None
     if beside:
         table.add_column(EPOCH_COLUMN, width=why, overflow="fold")
     for row, (record, _) in zip(rows, records, strict=True):
-        table.add_row(*row, *([escape_markup(record.why)] if beside else []))
+        table.add_row(*row, *([escape_markup(describe_epoch(record.why))] if beside else []))
     out.print(table, crop=False)
     for record, _ in () if beside else records:
         if record.why:
             out.print(
-                f"request {record.request} starts epoch {record.epoch}: {escape_markup(record.why)}", soft_wrap=True
+                f"request {record.request} starts epoch {record.epoch}: {escape_markup(describe_epoch(record.why))}",
+                soft_wrap=True,
             )
 
 

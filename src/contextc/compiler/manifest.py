@@ -15,7 +15,7 @@ from contextc.compiler.draft import Budget, CacheMark, LeftOutMessage
 from contextc.messages import Usage
 from contextc.models.tokens import MAX_FACTOR
 from contextc.providers.registry import UNLIMITED_WINDOW
-from contextc.store.ledger_schema import Channel, RowRange
+from contextc.store.ledger_schema import Channel, EpochReason, RowRange
 
 TEXT_WIDTH = 60
 
@@ -307,7 +307,7 @@ class Manifest:
         record, budget = self.record, self.budget
         how = "exact" if budget.exact else "estimated"
         how = "measured" if budget.measured else how
-        begins = f" (a new epoch: {record.why})" if record.why else ""
+        begins = f" (a new epoch: {describe_epoch(record.why)})" if record.why else ""
         top = [
             f"{self.channel.conversation}: request {record.request} for {self.channel}",
             f"mode {record.mode}, epoch {record.epoch}{begins}"
@@ -350,6 +350,11 @@ def describe_overhead(record: RequestRecord) -> str:
     if record.is_transcript:
         return "added by the program, not in the transcript"
     return "counted by the provider beyond what is sent"
+
+
+def describe_epoch(why: str) -> str:
+    """Return the reason of an epoch as it is shown: the recorded one, in the words of the glossary."""
+    return "context was trimmed" if why == EpochReason.OVER_BUDGET else why
 
 
 def describe_observed(facts: ObservedFacts) -> str:

@@ -100,7 +100,7 @@ def has_lost_cache(record: RequestRecord, before: Sequence[RequestRecord]) -> bo
 REASON_SENTENCES: dict[str, str] = {
     EpochReason.FIRST_REQUEST: "This is the first request of its channel.",
     EpochReason.FORKED: "The conversation was forked, and its branch does not contain everything that its parent sent.",
-    EpochReason.OVER_BUDGET: "The request exceeded its budget, so older messages were dropped or shortened.",
+    EpochReason.OVER_BUDGET: "The context was trimmed to fit: older messages were left out or shortened.",
     EpochReason.COMPACTED: "A summary replaced older messages.",
     EpochReason.PROVIDER_COMPACTED: "The provider compacted what came before its own block.",
     EpochReason.COMPACTION_UNDONE: "A summary was taken out of use, so the messages that it replaced are sent again.",

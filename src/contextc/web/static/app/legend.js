@@ -30,7 +30,7 @@ const SYMBOLS = [
     ["A, B …", "A letter for each model, or agent, of the conversation"],
     ["▇", "A bar in the header: the input tokens of a request. The dark part was read from the cache, a cross is a failed request, a dot a costly finding"],
     ["▸", "First request"],
-    ["✂", "Cache reset: context was full"],
+    ["✂", "Cache reset: context was trimmed"],
     ["≡", "Cache reset: compaction"],
     ["✎", "Cache reset: a message was edited"],
     ["⟲", "Cache reset: session or context cleared"],

@@ -5,7 +5,7 @@ import { number } from "./format.js";
 const RESETS = new Map([
   ["first request", "first request"],
   ["forked", "conversation was forked"],
-  ["over budget", "context was full"],
+  ["over budget", "context was trimmed"],
   ["compaction", "conversation was compacted"],
   ["compaction undone", "compaction was undone"],
   ["edited or branched away", "message was edited or branched"],
@@ -39,6 +39,7 @@ const CAUSES = new Map([
   ["message_removed", "an earlier message was removed"],
   ["message_inserted", "a message was inserted"],
   ["compacted", "conversation was compacted"],
+  ["trimmed", "context was trimmed"],
   ["model_changed", "model changed"],
 ]);
 

@@ -135,7 +135,7 @@ export function ticks(largest, about = 4) {
 /** Kinds of cache resets: a sign and a word each, so that colour is never the only distinction. */
 export const EVENTS = {
   start: { sign: "▸", word: "first request" },
-  cut: { sign: "✂", word: "context was full" },
+  cut: { sign: "✂", word: "context was trimmed" },
   summary: { sign: "≡", word: "compaction" },
   edit: { sign: "✎", word: "edited" },
   session: { sign: "⟲", word: "session or context cleared" },
