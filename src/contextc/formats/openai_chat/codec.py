@@ -643,13 +643,17 @@ def collect_events(events: Iterable[JSONObject]) -> JSONObject:
     calls: list[JSONObject] = []
     finish = None
     for event in events:
-        reply |= {name: event[name] for name in STREAMED_FIELDS if event.get(name)}
-        groq = cast(JSONObject, event.get("x_groq") or {})
-        reply |= {"usage": groq["usage"]} if groq.get("usage") else {}
+        for name in STREAMED_FIELDS:
+            if value := event.get(name):
+                reply[name] = value
+        if (groq := cast(JSONObject, event.get("x_groq") or {})).get("usage"):
+            reply["usage"] = groq["usage"]
         for choice in cast(list[JSONObject], event.get("choices") or []):
             if choice.get("index") not in (None, 0):
                 continue
-            reply |= {name: choice[name] for name in ("usage", "error") if choice.get(name)}
+            for name in ("usage", "error"):
+                if value := choice.get(name):
+                    reply[name] = value
             if choice.get("finish_reason") is not None:  # some endpoints send an empty string for none
                 finish = choice["finish_reason"] or finish or ""
             _merge_delta(message, calls, cast(JSONObject, choice.get("delta") or {}))

@@ -22,8 +22,25 @@ from contextc.formats.streams import (
 )
 from contextc.messages import Message, Reasoning, Text, ToolCall, Usage, tool_call
 
-PLAIN_FIELDS = {"content", "role"}
+OTHER_FIELDS = {"error", "type"}
+CHOICE_FIELDS, PLAIN_FIELDS = {"index", "delta", "finish_reason", "logprobs"}, {"content", "role"}
+"""Fields of a choice, and of its delta, that has text and nothing else. An event with other fields may be an error."""
 ARGUMENT_FIELDS = {"function": "arguments", "custom": "input"}
+
+
+def _plain_text(event: JSONObject) -> str | None:
+    """Return the text of an event that has nothing else, as nearly all have; None for any other event."""
+    choices: JSON = event.get("choices")
+    if event.keys() & OTHER_FIELDS or event.get("object") == "error" or not isinstance(choices, list):
+        return None
+    choice, *others = cast(list[JSONObject], choices) or [{}]
+    if others or not isinstance(cast(object, choice), dict) or choice.get("finish_reason"):
+        return None
+    delta: JSON = choice.get("delta")
+    if choice.keys() <= CHOICE_FIELDS and choice.get("index") in (None, 0) and isinstance(delta, dict):
+        content: JSON = cast(JSONObject, delta).get("content")
+        return content if isinstance(content, str) and delta.keys() <= PLAIN_FIELDS else None
+    return None
 
 
 class ChatStreamReader(StreamReader):
@@ -60,11 +77,15 @@ class ChatStreamReader(StreamReader):
         ):  # the last chunk of an endpoint that sends no finish reason
             self.finished = True
 
+    def read(self, event: JSONObject) -> list[Delta]:
+        text = _plain_text(event)
+        if text is None or self._unstreamed is not None:
+            return super().read(event)
+        self.events.append(event)
+        self._model = event.get("model") or self._model
+        return [Text(text)] if text else []
+
     def _added(self, delta: JSONObject) -> Iterable[Delta]:
-        if delta.keys() <= PLAIN_FIELDS and isinstance(text := delta.get("content"), str):  # as nearly all chunks
-            if text := text_of(text):
-                yield Text(text)
-            return
         thoughts = {DETAILS: details_text(delta.get(DETAILS))}
         thoughts |= {name: text_of(delta.get(name)) for name in REASONING_FIELDS}
         self._thinks = self._thinks or next((name for name, text in thoughts.items() if text), None)
