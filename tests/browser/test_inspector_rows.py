@@ -60,11 +60,11 @@ def rows(person: Person, **attributes: object) -> Locator:
 @pytest.mark.thorough
 def test_system_prompt_and_tools_are_rows(reader: Person, life: Life) -> None:
     """They come before the messages, as the provider caches them, with their tokens; a tool opens to its schema."""
-    expect(rows(reader).first.locator(".line-role")).to_have_text("tool")
+    expect(rows(reader).first.locator(".line-role")).to_have_text("definition")
     system = rows(reader).filter(has_text="You are a coder.").first
     expect(system.locator(".line-role")).to_have_text("system")
     tool = rows(reader).filter(has_text="Read a file.")
-    expect(tool.locator(".line-role")).to_have_text("tool")
+    expect(tool.locator(".line-role")).to_have_text("definition")
     expect(tool.locator(".line-call")).to_have_text("read_file")
     assert int(tool.locator(".line-tokens").inner_text().split()[0]) > 0
     expect(tool).to_have_attribute("data-state", "shared")

@@ -235,6 +235,7 @@ def record(store: Store, report: Callable[[int, int], None]) -> None:
             format="anthropic",
             conversation=WITH_MISTAKES,
             time=time,
+            first_chunk=time + STEP_MS // 8,
             ended=time + STEP_MS // 2,
         )
 

@@ -13,6 +13,8 @@ import { LoadError, Skeleton } from "./placeholders.js";
 import { CompositionTable, Treemap } from "./treemap.js";
 import { useLoad } from "./use_load.js";
 
+/** The number of shades in which results of different tools are drawn. */
+const SHADES = 4;
 /** Milliseconds to wait before a composition is fetched, for people who go through requests quickly. */
 const PAUSE = 120;
 /** Tools whose results have a part of the bar: the largest ones, from a share of the request on. */
@@ -54,7 +56,7 @@ function barParts(data, query) {
     const rest = tools.filter((each, index) => !isLarge(each, index));
     const parts = large.map((each, index) => ({
       ...part(`result ${each.name}`, each, `${oneLine(each.name || "unknown tool", 60)} results`, each.name),
-      look: `cause-result ${index % 2 ? "is-odd" : ""}`,
+      look: `cause-result shade-${index % SHADES}`,
     }));
     if (rest.length) parts.push(part("result", added(rest, node), large.length ? "other results" : causeLabel("result")));
     return parts;

@@ -61,7 +61,7 @@ export function ManifestLine({ line, state, detail, open, toggle, goTo, isActive
         <span class="line-sign" title=${meaning || undefined}><span aria-hidden="true">${sign}</span><span
             class="off-screen">${meaning}</span></span>
         <span class="line-seq">${line.seq ? `${line.seq}` : ""}</span>
-        <span class=${`line-role role-${line.role}`}>${line.role}</span>
+        <span class=${`line-role role-${line.role}`}>${line.kind === "tool" ? "definition" : line.role === "tool" ? "result" : line.role}</span>
         <span class="line-text">${isBreak && html`<span class="tag new">⚡ cached prefix ends here</span>`}<${Brief} line=${line}
             sought=${sought} /></span>
         ${line.why && html`<span class="line-why" title=${oneLine(lineReason(line), 400)}><span

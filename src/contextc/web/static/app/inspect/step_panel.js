@@ -62,7 +62,7 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
         reply=${reply.data} />
     <${Failure} step=${step} hasText=${tab !== "reply"} />
     ${error && html`<${LoadError} error=${error} reload=${reload} />`}
-    ${isStored && data && html`<div class="step-composition" aria-busy=${facts ? undefined : "true"}><${Composition} name=${name} step=${step} facts=${data} /></div>`}
+    ${isStored && data && tab !== "next" && html`<div class="step-composition" aria-busy=${facts ? undefined : "true"}><${Composition} name=${name} step=${step} facts=${data} /></div>`}
     <${RequestFindings} name=${name} step=${step} losses=${findings.losses} remarks=${facts?.remarks ?? []} signedLost=${facts?.signed_lost ?? 0} />
     <${Tabs} tabs=${tabs} current=${tab} choose=${setTab} label="Request details">
       ${isMissing && html`<${EmptyState} title="This request is not stored"><p>Its process ended before it was stored, or it was

@@ -12,7 +12,7 @@ import { isFailed, requestNumber } from "./timeline_layout.js";
 export const EPOCH = "Requests that each begin like the one before. A cache reset begins the next epoch.";
 /** The columns: name, the value that it is sorted by, and what a cell shows, if that is not the value as a number. */
 const COLUMNS = [
-  ["#", (step, index) => index], ["request, model", (step) => step.model], ["cache epoch", (step) => step.epoch, (step) => step.epoch ?? ""],
+  ["#", (step, index) => index], ["request, model", (step) => step.model], ["epoch", (step) => step.epoch, (step) => step.epoch ?? ""],
   ["tokens in", (step) => step.input ?? step.used], ["from cache", (step) => step.cache_read], ["written", (step) => step.cache_write],
   ["share", (step) => step.cache_share, (step) => percent(step.cache_share)], ["out", (step) => step.output],
   ["cost", (step) => step.cost, costText], ["first part", (step) => step.first_chunk, (step) => tookText(step.first_chunk)],
@@ -111,7 +111,7 @@ export function StepTable({ steps, channels, current, choose }) {
 function ColumnHead({ name, index, order: { column, isDown } }) {
   const isSorted = index === column;
   const sort = () => setQuery({ sort: index === 0 ? (isSorted && !isDown ? "-#" : "") : isSorted && isDown ? name : `-${name}` });
-  return html`<span role="columnheader" title=${name === "cache epoch" ? EPOCH : undefined}
+  return html`<span role="columnheader" title=${name === "epoch" ? EPOCH : undefined}
       aria-sort=${isSorted ? (isDown ? "descending" : "ascending") : undefined}>
     <button type="button" onClick=${sort}>${name}${isSorted && (index || isDown) ? (isDown ? " ↓" : " ↑") : ""}</button></span>`;
 }
@@ -122,7 +122,7 @@ function StepFilters({ steps, order: { filter, tool }, found }) {
   const tools = useMemo(() => [...new Set(steps.flatMap((step) => step.tools ?? []))].sort(), [steps]);
   if (!counts.some(Boolean) && !tools.length) return null;
   return html`<div class="step-filters" role="group" aria-label="Filter steps" data-testid="step-filters">
-    ${FILTERS.map(([name, label], index) => counts[index] > 0 && html`<button key=${name} type="button" class="button quiet"
+    ${FILTERS.map(([name, label], index) => counts[index] > 0 && html`<button key=${name} type="button" class="button"
         aria-pressed=${String(filter?.[0] === name)} onClick=${() => setQuery({ steps: filter?.[0] === name ? "" : name })}>${label}
       <span class="choice-count">${number(counts[index])}</span></button>`)}
     ${tools.length > 0 && html`<label><span class="off-screen">Tool that was called</span>

@@ -9,8 +9,9 @@ import { dollars, number, percent, tokens as short } from "../format.js";
 
 const GAP = 2;
 const HEAD = 20;
-/** Smallest tile with a label, and with its own parts drawn inside, in pixels. */
+/** Smallest tile with a label, with a label and a figure, and with its own parts drawn inside, in pixels. */
 const LABELLED = { width: 42, height: 18 };
+const WITH_FIGURE = { width: 110, height: 18 };
 const NESTED = { width: 70, height: 56 };
 
 /**
@@ -146,7 +147,8 @@ function Tile({ child, rect, share, by, figure, isActive, onEnter, onFocus, onOp
         aria-hidden="true">${shortValue(child, by)} · ${percent(share)}</span></span>
     <span class="off-screen">${tileFacts(child, by, figure, share)}</span>
     ${isNested && inner.map((place, index) => place.width > 3 && place.height > 3 && html`<span key=${index} class="tile-inner" style=${box(within(place))}
-        aria-hidden="true">${isAtLeast(place, LABELLED) && child.children[index].label}</span>`)}
+        aria-hidden="true">${isAtLeast(place, LABELLED) && child.children[index].label}${isAtLeast(place, WITH_FIGURE) && html` <span
+        class="tile-value">${shortValue(child.children[index], by)}</span>`}</span>`)}
   </button>`;
 }
 

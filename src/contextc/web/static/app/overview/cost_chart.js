@@ -52,6 +52,8 @@ const dayLabel = (day) => label.format(new Date(dayStart(day)));
 const spanLabel = ({ from, to, hour }) =>
   (from === to ? `${dayLabel(from)}${hour === undefined ? "" : `, ${hour}:00`}` : `${dayLabel(from)} – ${dayLabel(to)}`);
 
+const edgeLabel = (day, { hour }) => (hour === undefined ? dayLabel(day) : `${dayLabel(day)}, ${hour}:00`);
+
 const SCALES = [["day", "Day"], ["hour", "Hour"], ["model", "Model"]];
 
 /** @param {{data: object}} props the overview of the server */
@@ -108,5 +110,5 @@ function TimeBars({ bars, hasCost }) {
         <span style=${{ height: `${highest ? Math.max(value(bar) ? 2 : 0, (100 * value(bar)) / highest) : 0}%` }}></span>
       </button>`)}
     </div>
-    <p class="cost-axis soft" aria-hidden="true"><span>${dayLabel(bars[0].from)}</span><span>${dayLabel(bars.at(-1).to)}</span></p>`;
+    <p class="cost-axis soft" aria-hidden="true"><span>${edgeLabel(bars[0].from, bars[0])}</span><span>${edgeLabel(bars.at(-1).to, bars.at(-1))}</span></p>`;
 }
