@@ -2045,16 +2045,21 @@ class ContextLoader:
 
     def load_earlier(self, sight: ChannelSnapshot, upto: int, tokens: int) -> Mapping[int, Message]:
         """Return the latest messages after the context edge and up to a seq, by place, and of people so many tokens."""
-        found = self.store.read(lambda tx: load_latest(tx, sight.tip, sight.state.edge, upto))
-        block = {where: message for where, message in found.items() if message.role == "user"}
-        upto = min([where & SEQ_MASK for where in found], default=0) - 1
-        while True:
-            tokens -= sum([self.counter.count_text(message.text) for message in block.values()])
-            if tokens <= 0 or upto <= sight.state.edge:
-                return found
-            block = self.store.read(lambda tx, upto=upto: load_latest(tx, sight.tip, sight.state.edge, upto, "user"))
-            found |= block
-            upto = min([where & SEQ_MASK for where in block], default=0) - 1
+        edge, count = sight.state.edge, self.counter.count_text
+
+        def work(tx: Transaction) -> Mapping[int, Message]:
+            found, wanted = load_latest(tx, sight.tip, edge, upto), tokens
+            block = {where: message for where, message in found.items() if message.role == "user"}
+            last = min([where & SEQ_MASK for where in found], default=0) - 1
+            while True:
+                wanted -= sum([count(message.text) for message in block.values()])
+                if wanted <= 0 or last <= edge:
+                    return found
+                block = load_latest(tx, sight.tip, edge, last, "user")
+                found |= block
+                last = min([where & SEQ_MASK for where in block], default=0) - 1
+
+        return self.store.read(work)
 
     def fetch_messages(self, places: Sequence[int], also: Sequence[Message]) -> FetchedMessages:
         """Return messages by place, and the bytes of their media and of the media of `also`."""
