@@ -219,3 +219,22 @@ def test_a_cache_that_will_not_be_read_is_named(
         assert missed["title"] == "The system prompt changed: it contains the time"
     edited = client.get("/api/conversations/demo/next", params={"edit": 1, "text": "No."}).json()
     assert edited["cost"]["cache"]["expired"] == (not clock)
+
+
+def test_messages_that_were_not_read_make_the_size_before_trimming_a_lower_bound(
+    client: TestClient, store: cc.Store
+) -> None:
+    """A long conversation is read from its end, as far as there may be room. The rest is not counted."""
+    for number in range(600):
+        text = " ".join([f"w{number:x}{each:x}" for each in range(60)])
+        store.append("demo", cc.user(text) if number % 2 == 0 else cc.assistant(text))
+    store.append("demo", cc.user("Go on."))
+    found = {
+        model: client.get("/api/conversations/demo/next", params={"model": model}).json()["budget"]
+        for model in ("openai-chat:gpt-4", "openai-chat:gpt-4.1")
+    }
+    small, large = found.values()
+    assert small["wanted_is_lower_bound"]
+    assert small["used"] < small["wanted"] < large["used"]
+    assert not large["wanted_is_lower_bound"]
+    assert large["wanted"] == 0, "it was not trimmed"

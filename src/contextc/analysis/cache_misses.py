@@ -604,7 +604,10 @@ def list_cache_reads(view: ConversationView) -> ConversationCacheReads:
 RECENT = 6
 """The number of last requests that are compared. Each is compared with the one before it."""
 MIN_MISSES = 2
-PASSING = ("first_request", "below_minimum", "model_changed", "compacted", "cache_expired", "parallel_request")
+PASSING = (
+    *("first_request", "below_minimum", "model_changed", "compacted", "trimmed", "cache_expired"),
+    "parallel_request",
+)
 """Causes of a miss that do not show that the next request will miss, too."""
 END = 1 << 31
 

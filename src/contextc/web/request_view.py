@@ -12,7 +12,7 @@ from msgspec.structs import asdict, replace
 from contextc.analysis.cache_misses import ExpectedCache
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget
-from contextc.compiler.manifest import Fragment, ObservedFacts
+from contextc.compiler.manifest import Fragment, ObservedFacts, RequestRecord
 from contextc.compiler.past_requests import compute_usage_bill
 from contextc.errors import UnknownChannel
 from contextc.formats.lint_engine import Violation
@@ -175,8 +175,9 @@ class BudgetView(Struct, frozen=True, kw_only=True):
 
     `overhead` was counted by the provider, and is not in what was recorded. `used` are the tokens of all messages, with
     the overhead, and `available` is their limit. `input` are the tokens of the whole request and `room` their limit.
-    `wanted` are the tokens of the messages before trimming. `how` is the origin of the counts: measured by the
-    provider, counted exactly, or estimated. `estimated` is the estimate of `input` before sending.
+    `wanted` are the tokens of the messages before trimming. If `wanted_is_lower_bound`, some of them were not read,
+    because they are too far back to fit. `how` is the origin of the counts: measured by the provider, counted exactly,
+    or estimated. `estimated` is the estimate of `input` before sending.
     """
 
     window: int | None
@@ -193,6 +194,7 @@ class BudgetView(Struct, frozen=True, kw_only=True):
     how: CountOrigin
     limit: int | None
     wanted: int
+    wanted_is_lower_bound: bool = False
     input: int
     room: int | None
     estimated: int
@@ -356,8 +358,15 @@ def count_origin(budget: Budget) -> CountOrigin:
     return "measured" if budget.measured else "exact" if budget.exact else "estimated"
 
 
-def budget_view(budget: Budget, parts: TokenDistribution, estimated: int) -> BudgetView:
-    return as_view(BudgetView, budget, **asdict(parts), how=count_origin(budget), estimated=estimated)
+def budget_view(budget: Budget, parts: TokenDistribution, record: RequestRecord) -> BudgetView:
+    return as_view(
+        BudgetView,
+        budget,
+        **asdict(parts),
+        how=count_origin(budget),
+        estimated=record.budget.input,
+        wanted_is_lower_bound=bool(budget.wanted and record.skipped),
+    )
 
 
 def request_view(details: RequestDetails, format: str, prefix_break: PrefixBreak, number: int) -> InspectedRequest:
@@ -412,7 +421,7 @@ def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> di
         **{name: getattr(channel, name) for name in ("agent", "provider", "model", "directory")},
         "channel": channel_id(channel),
         "format": format,
-        "budget": budget_view(seen.budget, compute_distribution(seen), record.budget.input),
+        "budget": budget_view(seen.budget, compute_distribution(seen), record),
         "shared": shared,
         "usage": to_reported_usage(record.usage),
         "fragments": seen.fragments,

@@ -83,7 +83,7 @@ export function WindowGauge({ budget }) {
 
 /** A bar for the size of the messages before trimming, and the part of it that was kept. */
 export function Trimmed({ budget }) {
-  const { wanted, used, window, available } = budget;
+  const { wanted, used, window, available, wanted_is_lower_bound: isLowerBound } = budget;
   if (!wanted || wanted <= (used ?? 0)) return null;
   const whole = Math.max(window ?? 0, wanted);
   const kept = Math.min(1, (used ?? 0) / wanted);
@@ -91,7 +91,7 @@ export function Trimmed({ budget }) {
     <div class="wanted-bar" aria-hidden="true" style=${{ width: `${(100 * wanted) / whole}%` }}>
       <span class="wanted-kept" style=${{ width: `${100 * kept}%` }}></span>
     </div>
-    <p><span aria-hidden="true">✂ </span>Trimmed: the messages had <b>${number(wanted)}</b> tokens${available ? html`, <b>${number(available)}</b> were available` : ""}.
-      ${" "}<b>${number(used)}</b> (${percent(kept)}) were kept.</p>
+    <p><span aria-hidden="true">✂ </span>Trimmed: the messages had ${isLowerBound ? "at least " : ""}<b>${number(wanted)}</b> tokens${available ? html`, <b>${number(available)}</b> were available` : ""}.
+      ${" "}<b>${number(used)}</b> (${isLowerBound ? "at most " : ""}${percent(kept)}) were kept.</p>
   </div>`;
 }

@@ -72,12 +72,13 @@ function Verdict({ data, asked }) {
     data.why && resetLabel(oneLine(data.why, 80)),
   ];
   const more = [
+    data.counts.left > 0 && `${plural(data.counts.left, "message")} would be left out.`,
     data.request > 1 && `${number(data.shared.tokens)} tokens are the same as in the previous request.`,
     cache && `Expected from the cache: ${plural(cache.read, "token")}.`,
     data.is_new === false && asked.action === "go" && "No new message to answer.",
     ...data.remarks.map(sentence),
   ];
-  const loss = lossOf(data.cost);
+  const loss = lossOf(data.cost, data.request);
   return html`<div class=${`verdict ${loss.isFree && !signed ? "is-free" : "is-costly"}`} data-testid="verdict">
     <p class="verdict-head"><b>${loss.head}</b>${loss.rest}
       ${signed > 0 && html` <b>Signed reasoning of ${plural(signed, "message")}</b> would become invalid.`}</p>
@@ -94,7 +95,7 @@ function span(milliseconds) {
 }
 
 /** Return what the request would lose, in words. A cache that has expired cannot be lost any more. */
-function lossOf({ cached_lost: lost, dollars: price, cost_is_lower_bound: isLowerBound, cache }) {
+function lossOf({ cached_lost: lost, dollars: price, cost_is_lower_bound: isLowerBound, cache }, request) {
   const again = cache?.paid_again > 0
     ? ` ${plural(cache.paid_again, "token")} ${cache.paid_again === 1 ? "is" : "are"} paid again${cache.dollars ? `, which costs ${costText({ cost: cache.dollars, cost_is_lower_bound: cache.cost_is_lower_bound })} more than reading them` : ""}.` : "";
   if (cache?.expired) {
@@ -107,5 +108,6 @@ function lossOf({ cached_lost: lost, dollars: price, cost_is_lower_bound: isLowe
     const { count, code, title } = cache.missed;
     return { head: `Each of the last ${number(count)} requests missed the cache.`, rest: ` ${oneLine(title, 200)} (${code}). If that goes on:${again}` };
   }
+  if (request === 1) return { head: "This is the first request of its channel.", rest: " The provider has cached nothing of it.", isFree: true };
   return { head: "No cached tokens would be lost.", rest: "", isFree: true };
 }
