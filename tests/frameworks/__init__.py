@@ -17,7 +17,7 @@ ENVIRONMENTS = CACHE / "frameworks"
 class Framework(Struct, frozen=True, kw_only=True):
     """A framework: its packages, the module to import, and the extras of this project that its tests need.
 
-    Without an adapter, it is only compared with this project.
+    Without an adapter, it is only compared with this project, or reads its spans.
     """
 
     packages: tuple[str, ...]
@@ -53,6 +53,12 @@ FRAMEWORKS = {
     "llm": Framework(packages=("llm",), module="llm", extras=("openai",), has_adapter=False),
     "mirascope": Framework(
         packages=("mirascope[openai]",), module="mirascope.llm", extras=("openai",), has_adapter=False
+    ),
+    "phoenix": Framework(
+        packages=("arize-phoenix", "opentelemetry-exporter-otlp-proto-http"),
+        module="phoenix.server",
+        extras=("telemetry",),
+        has_adapter=False,
     ),
 }
 """The frameworks, by the name of their folder. The first package is the one whose release is compared."""
