@@ -13,6 +13,7 @@ from tests.executor.scripted_provider import says
 from tests.mcp.servers import configure_asking
 from tests.web.conftest import Served
 from tests.web.sse_reader import read_events
+from tests.web.test_approvals import run
 
 SIZES = {
     "type": "object",
@@ -103,3 +104,22 @@ def test_content_is_for_questions_only(server: Served, tmp_path: Path) -> None:
         refused = answer(server, asked, approve, **more)
         assert (refused.status_code, refused.json()["error"]["kind"]) == (400, "InvalidInput")
     assert pending(server) == [asked]
+
+
+def test_an_ag_ui_client_answers_with_the_content_of_the_form(server: Served, tmp_path: Path) -> None:
+    configure_asking(tmp_path)
+    call = says(("x", "asking__order", {"drink": "tea"}))
+    message = {"id": "m1", "role": "user", "content": "Tea"}
+    model = recorded(tmp_path / "asks.jsonl", call, says("Done."))
+    first = run(server, messages=[message], forwardedProps={"model": model})
+    (asked,) = first["outcome"]["interrupts"]
+    assert asked["message"] == "The server asking asks: Which size of tea?"
+    payload: JSONObject = {"approved": True, "content": {"size": "huge"}}
+    answer: JSONObject = {"interruptId": asked["id"], "status": "resolved", "payload": payload}
+    refused = run(server, resume=[answer])
+    assert (refused["status"], refused["kind"]) == (400, "InvalidInput")
+    payload["content"] = {"size": "small"}
+    assert run(server, resume=[answer])["type"] == "RUN_FINISHED"
+    store = server.desk.store
+    (result,) = [each for message in store.load("demo") for each in message.tool_results]
+    assert result.text == 'One tea, {"size": "small"}.'
