@@ -7,6 +7,7 @@ import pytest
 import contextc as cc
 from contextc.analysis import all_codes, load_conversation_view
 from contextc.analysis.cache_miss_causes import CAUSES as REGISTERED
+from contextc.analysis.cache_miss_causes import TRIMMED
 from tests.analysis.cached_client import CHAT_MODEL, FILE, MARK, MINUTE, MODEL, SYSTEM, ChatClient, Client
 from tests.analysis.observed_run import find_by_request
 from tests.observation.recorded_sessions import load as load_recorded
@@ -15,14 +16,15 @@ CAUSES = [
     *("first_request", "below_minimum", "model_changed", "tools_changed", "tools_reordered", "system_changed"),
     *("message_changed", "message_removed", "message_inserted", "settings_changed", "cache_expired"),
     *("breakpoint_missing", "lookback_exceeded", "compacted", "parallel_request", "provider_missed"),
+    "trimmed",
 ]
 
 
 def test_each_cause_has_a_code() -> None:
     codes = [each for each in all_codes() if each.group == "cache"]
     assert [each.cause for each in codes] == CAUSES
-    assert [each.code for each in codes] == [f"CAC{number:03}" for number in range(1, 17)]
-    assert sorted([code.cause for code, _ in REGISTERED]) == sorted(CAUSES)
+    assert [each.code for each in codes] == [f"CAC{number:03}" for number in range(1, 18)]
+    assert sorted([*[code.cause for code, _ in REGISTERED], TRIMMED.cause]) == sorted(CAUSES)
     assert all(each.description and each.title and each.fix for each in codes)
 
 

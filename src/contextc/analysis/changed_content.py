@@ -15,6 +15,7 @@ from contextc._sequence_comparison import count_common_ends, count_common_prefix
 from contextc.analysis.element_costs import tool_name
 from contextc.analysis.finding import shorten
 from contextc.analysis.request_elements import Element, RequestView
+from contextc.messages import extend_to_words
 
 # ── texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Recognise what changed between two versions of a text: a clock, a date, a counter, a random id and so on.
@@ -141,8 +142,11 @@ def _extend_to_words(before: str, after: str, start: int, end: int) -> tuple[str
 
 def _in_context(text: str, changed: str, start: int) -> str:
     """Return the changed words with a few characters around them."""
-    first = max(0, start - CONTEXT)
-    return text[first : start + len(changed) + CONTEXT] if len(changed) < 4 * CONTEXT else changed
+    if len(changed) < 4 * CONTEXT:
+        first, last = extend_to_words(text, start - CONTEXT, start + len(changed) + CONTEXT)
+    else:
+        first, last = extend_to_words(text, start, start + len(changed))
+    return text[first:last]
 
 
 def _line_at(text: str, at: int) -> str:

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from contextc.analysis.request_elements import RequestView
 from contextc.compiler.manifest import shorten as shorten_line
+from contextc.messages import MAX_WORD
 
 if TYPE_CHECKING:
     from contextc.analysis.conversation_loader import StoredConversation
@@ -154,8 +155,10 @@ def sort_by_cost(found: Iterable[Finding]) -> list[Finding]:
 
 
 def shorten(text: str, width: int = EVIDENCE_WIDTH) -> str:
-    """Return a text of a finding on one line, cut to a width."""
-    return shorten_line(text, width)
+    """Return a text of a finding on one line, cut to a width between two words."""
+    line = shorten_line(text, width)
+    cut = line.rfind(" ", max(0, width - MAX_WORD)) if line.endswith("…") and len(line) == width else -1
+    return f"{line[:cut].rstrip()}…" if cut > 0 else line
 
 
 # ── codes, and the functions that find them ───────────────────────────────────────────────────────────────────────────

@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 
 from contextc.errors import InvalidInput, UnknownConversation
-from contextc.messages import Message, decode_message, remove_client_context, to_plain_text
+from contextc.messages import Message, decode_message, extend_to_words, remove_client_context, to_plain_text
 from contextc.store.agent_calls import find_agent_call, load_agent_calls, load_called_turn
 from contextc.store.ledger_schema import Channel, channel_id
 from contextc.store.message_log import (
@@ -979,7 +979,7 @@ def _make_hit(match: _Match, wanted: str, seq: int) -> SearchHit:
     """Return the match with surrounding text."""
     message, text, at = match
     begin, end = _unfold_index(text, at), _unfold_index(text, at + len(wanted) - 1) + 1
-    first, last = max(0, begin - BEFORE), end + AFTER
+    first, last = extend_to_words(text, begin - BEFORE, end + AFTER)
     excerpt = f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
     return SearchHit(excerpt, seq, message.role, *_find_part(message, wanted))
 

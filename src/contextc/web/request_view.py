@@ -27,6 +27,7 @@ from contextc.inspection.request_details import (
     count_read_tokens,
 )
 from contextc.inspection.request_timeline import ReportedUsage, to_reported_usage
+from contextc.messages import extend_to_words
 from contextc.providers.registry import has_sessions
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, channel_id
@@ -446,7 +447,7 @@ class LineTextOptions(NamedTuple):
         if not self.width or len(text) <= self.width:
             return text
         at = max(0, text.lower().find(self.search.lower()) - self.width // 3) if self.search else 0
-        end = at + self.width
+        at, end = extend_to_words(text, at, at + self.width) if self.search else (at, at + self.width)
         return f"{'…' if at else ''}{text[at:end]}{'…' if end < len(text) else ''}"
 
 
