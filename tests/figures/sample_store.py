@@ -3,6 +3,7 @@ tool calls, images, and requests of our own beside observed ones.
 """
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,9 @@ from tests.web.sample_conversations import SONNET, Life, provider_of
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
-CONVERSATIONS = ("run", "chat", "cached", "own", "agent")
+CONVERSATIONS = ("run", "chat", "cached", "transcript", "own", "agent")
+OBSERVED = CONVERSATIONS[:4]
+TRANSCRIPTS = Path(__file__).parents[1] / "data/transcripts.jsonl"
 
 
 def fill_store(address: str) -> None:
@@ -24,6 +27,7 @@ def fill_store(address: str) -> None:
         _record_run(store)
         _record_chat(store)
         _record_cached(store)
+        _replay_transcript(store)
         _send_own(store)
         _run_agent(store, address)
 
@@ -63,6 +67,19 @@ def _record_cached(store: cc.Store) -> None:
         store, request=json.loads(json.dumps(client.body())), reply=None, conversation="cached", time=client.time,
         format="anthropic", provider="anthropic",
     )  # fmt: skip
+
+
+def _replay_transcript(store: cc.Store) -> None:
+    """A transcript of a customer service agent as the requests that made it; the provider reported no usage."""
+    messages = json.loads(TRANSCRIPTS.read_text().splitlines()[0])["messages"]
+    for at, said in enumerate(messages):
+        if said["role"] == "assistant":
+            cc.observe(
+                store, request={"model": "gpt-4o", "messages": messages[:at]}, conversation="transcript",
+                reply={"id": f"c{at}", "object": "chat.completion", "created": 1, "model": "gpt-4o",
+                       "choices": [{"index": 0, "finish_reason": "stop", "message": said}]},
+                format="openai_chat", provider="openai", time=1_790_000_000_000 + at * 1_000,
+            )  # fmt: skip
 
 
 def _send_own(store: cc.Store) -> None:

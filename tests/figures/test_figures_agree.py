@@ -10,21 +10,29 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
-from contextc.analysis.conversation_findings import HARMLESS
+from contextc.analysis.conversation_findings import HARMLESS, findings, group_by_cause
 from contextc.analysis.finding import get_code
 from contextc.cli import app
 from contextc.cli.store_tools import StoreTools
+from contextc.cli.watch import of_run
+from contextc.inspection.request_timeline import load_timeline
+from contextc.interchange import export_archive
+from contextc.observation.observed_request import ObservedRequest
+from contextc.proxy.proxy_status import TrafficSummary
+from contextc.proxy.recorder_process import describe_recorded
+from contextc.proxy.spool import SpooledExchange
 from contextc.sharing.shared_html import collect_shared_data
 from contextc.store.message_log import FIRST_UNANSWERED
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from tests.figures.sample_store import CONVERSATIONS, fill_store
+from tests.figures.sample_store import CONVERSATIONS, OBSERVED, fill_store
 
 ENOUGH = 60
 TOTALS = ("requests", "failed", "input", "output", "cache_read", "cost")
@@ -97,6 +105,8 @@ def test_all_surfaces_name_the_same_figures(run: Run, client: TestClient, addres
     walk_commands(figures, run, address)
     walk_shared_files(figures, address)
     walk_agent_tools(figures, address)
+    walk_archives(figures, address)
+    walk_watched_runs(figures, address)
     compared = figures.compared
     sys.stdout.write(f"{len(compared)} figures compared, {sum(map(len, compared.values()))} values\n")
     assert figures.contradictions == {}
@@ -149,6 +159,16 @@ def walk_api(figures: Figures, client: TestClient) -> None:
                 window=request["budget"]["window"], room=request["budget"]["room"],
                 cache_read=usage.get("cache_read"), epoch=request["epoch"],
             )  # fmt: skip
+            composition = ask(f"conversations/{name}/requests/{step['channel']}/{step['request']}/composition")
+            figures.note("composition", about, size=composition["tokens"], cost=composition["cost"])
+            assert sum(each["tokens"] for each in composition["causes"]) == composition["tokens"], about
+            lines = ask(f"conversations/{name}/requests/{step['channel']}/{step['request']}/lines", limit=1_000)[
+                "lines"
+            ]
+            budget = request["budget"]
+            above = budget["system"] + budget["tools"] + budget["overhead"]
+            figures.note("lines", about, size=above + sum(each["tokens"] for each in lines), lines=len(lines))
+            figures.note("request", about, lines=request["counts"]["lines"])
         found = ask(f"conversations/{name}/findings")
         figures.note(
             "findings", name, cache_share=share(found["costs"]["cache_share"]),
@@ -193,6 +213,7 @@ def walk_commands(figures: Figures, run: Run, address: str) -> None:
                 record = each["record"]
                 about = f"{name}/{model}/{record['request']}"
                 seen = ask("explain", name, str(record["request"]), "--model", model)
+                figures.note("explain", about, lines=len(seen["lines"]))
                 usage = seen.get("usage", {})
                 figures.note("explain --requests", about, cost=each["cost"])
                 figures.note(
@@ -243,3 +264,40 @@ def walk_agent_tools(figures: Figures, address: str) -> None:
             assert not find_internal_numbers("\n".join(lines))
             codes = [line[:6] for line in lines if CODE.match(line) and not line.startswith(HARMLESS_CODES)]
             figures.note("find_waste", name, causes=list_causes(codes))
+
+
+def walk_archives(figures: Figures, address: str) -> None:
+    """Note the figures of an exported log."""
+    with cc.open_store(address) as store:
+        for name in CONVERSATIONS:
+            _, *entries = map(json.loads, export_archive(store, name, "lhar").data.splitlines())
+            figures.note("archive", name, cost=sum_known(each["usage_ext"]["cost_usd"] for each in entries))
+            used = [(each["gen_ai"]["usage"], each["usage_ext"]) for each in entries]
+            kept = ("cache_read_tokens", "cache_write_tokens")
+            figures.note(
+                "archive", name, output=sum(usage["output_tokens"] for usage, _ in used),
+                input=sum(usage["input_tokens"] + sum(more[each] for each in kept) for usage, more in used),
+                cache_read=sum(more["cache_read_tokens"] for _, more in used),
+            )  # fmt: skip
+
+
+def walk_watched_runs(figures: Figures, address: str) -> None:
+    """Note the figures that `contextc watch` prints at its end, as it would have recorded these conversations."""
+    with cc.open_store(address) as store:
+        for name in OBSERVED:
+            summary = TrafficSummary()
+            for each in load_timeline(store, name):
+                seen = ObservedRequest(store=store, channel=each.channel, request=each.number, record=each.record)
+                summary.add(describe_recorded("", cast(SpooledExchange, SimpleNamespace(began=0)), seen))
+            figures.note(
+                "watch", name, requests=summary.requests, failed=summary.failed, input=summary.input,
+                output=summary.output, cache_read=summary.cache_read, cache_share=share(summary.cache_share),
+                cost=summary.cost if summary.input else None, rewrite_factor=summary.rewrite_factor,
+            )  # fmt: skip
+            found = list(of_run(findings(store, name), summary.recorded))
+            figures.note("watch", name, causes=[each.code for each in group_by_cause(found)])
+
+
+def sum_known(costs: Iterable[float | None]) -> float | None:
+    known = [each for each in costs if each is not None]
+    return sum(known) if known else None
