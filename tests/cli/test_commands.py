@@ -128,10 +128,14 @@ def test_looking_at_a_store_redacts_nothing(run: Run, filled: str) -> None:
         assert not any(message.redacted for message in store.load("demo"))
 
 
-def test_a_closed_pipe_is_not_a_failure(run: Run, filled: str) -> None:
+@pytest.mark.parametrize("arguments", ["export demo", "export demo --format openai_chat", "list"])
+def test_a_closed_pipe_is_not_a_failure(run: Run, filled: str, arguments: str) -> None:
     with cc.open_store(filled) as store:
         store.extend("demo", [cc.user("x" * 1_000) for _ in range(500)])
-    command = f"{sys.executable} -m contextc export demo --store {filled} | head -1; echo ${{PIPESTATUS[0]}}"
+        for number in range(2_000 if arguments == "list" else 0):
+            store.append(f"conversation-{number:040}", cc.user("hi"))
+    command = f"{sys.executable} -m contextc {arguments} --store {filled} | head -c 9"
+    command += "; code=${PIPESTATUS[0]}; echo; echo $code"
     shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert (shown.stdout.splitlines()[-1], shown.stderr) == ("0", "")
 

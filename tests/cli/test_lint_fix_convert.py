@@ -267,6 +267,15 @@ def test_rule_explains_a_code(run: Run) -> None:
     assert unknown.endswith("`contextc rule` lists all rules, `contextc rule ANT` those of a prefix.\n")
 
 
+def test_rule_explains_the_code_of_a_finding(run: Run) -> None:
+    """Whoever sees CAC006 in findings asks for it in the same way as for ANT014."""
+    shown = run("rule", "cac006")
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("CAC006 (system_changed): ")
+    assert "Fix: " in shown.stdout
+    assert run("rule", "CAC999").returncode == 2
+
+
 def test_rule_lists_those_of_one_format(run: Run) -> None:
     """Guarantee 10.6: by how their codes begin, or by the format's name."""
     by_code, by_name = run("rule", "bed"), run("rule", "--format", "bedrock")

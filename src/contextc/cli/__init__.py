@@ -131,8 +131,8 @@ def app(arguments: Sequence[str]) -> None:
     except OSError as error:
         if error.errno != errno.EPIPE:
             raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the reader closed the pipe
-        sys.exit(1)
+        # The reader closed the pipe, which is not an error.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(0)
 
 
