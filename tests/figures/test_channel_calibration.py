@@ -9,6 +9,7 @@ import pytest
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.inspection.prefix_break import has_lost_cache
 from contextc.inspection.request_timeline import load_timeline
 from contextc.sharing.shared_html import collect_shared_data
 from contextc.store.ledger_schema import channel_id
@@ -104,3 +105,21 @@ def test_tokens_beyond_every_factor_stay_those_of_the_program() -> None:
     assert first.input == 17_000
     assert failed.overhead == first.overhead == 17_000 - first.messages
     assert first.messages < failed.messages < 40
+
+
+def test_a_request_that_was_read_from_the_cache_has_lost_nothing() -> None:
+    """Also if the request before it reported no usage: it began an epoch, and 99 % of it were cached."""
+    run = ObservedRun(system=words(6_000, "s"))
+    run.ask("Hello.")
+    run.fail(529, "Overloaded")
+    run.system = words(6_000, "t")
+    usage = {"input_tokens": 20, "cache_read_input_tokens": 9_000, "cache_creation_input_tokens": 0, "output_tokens": 5}
+    reply: dict[str, Any] = {
+        "id": "m", "type": "message", "role": "assistant", "model": run.model, "stop_reason": "end_turn",
+        "content": [{"type": "text", "text": "Hi."}], "usage": usage,
+    }  # fmt: skip
+    cc.observe(run.store, request=run.body(), reply=reply, format="anthropic", conversation="run", time=2_000_000)
+    first, second = [each.record for each in load_timeline(run.store, "run")]
+    assert second.why
+    assert has_lost_cache(first, [])
+    assert not has_lost_cache(second, [first])

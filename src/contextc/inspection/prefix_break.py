@@ -85,13 +85,14 @@ def has_lost_cache(record: RequestRecord, before: Sequence[RequestRecord]) -> bo
 
     `before` are the earlier requests of its channel, oldest first. Without figures of the provider, it counts as lost.
     """
-    if not record.why:
+    usage = record.usage
+    if not record.why or (usage is not None and usage.input and usage.cache_read >= usage.input * (1 - MISSED_SHARE)):
         return False
     compared = next((each for each in reversed(before) if not was_refused(each)), None)
-    if compared is None or compared.usage is None or record.usage is None:
+    if compared is None or compared.usage is None or usage is None:
         return True
-    possible = min(compared.usage.input, record.usage.input)
-    return possible - record.usage.cache_read > max(MISSED_TOKENS, possible * MISSED_SHARE)
+    possible = min(compared.usage.input, usage.input)
+    return possible - usage.cache_read > max(MISSED_TOKENS, possible * MISSED_SHARE)
 
 
 # ── the first difference ──────────────────────────────────────────────────────────────────────────────────────────────
