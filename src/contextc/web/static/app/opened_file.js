@@ -8,7 +8,6 @@ import { files } from "./api.js";
 import { attempt, Dialog, notify } from "./dialog.js";
 import { bytes, number, oneLine, plural, visible } from "./format.js";
 import { Icon } from "./icons.js";
-import { keepFile } from "./inspect/kept_file.js";
 import { navigate, openedFile, openedUrl, openFileUrl } from "./route.js";
 
 /** Milliseconds between two questions how far a file is read. */
@@ -64,8 +63,10 @@ export async function takeFile(file) {
 /** Show a file with a single request in the view of requests. */
 async function showRequest(file) {
   const given = { name: file.name, text: await file.text() };
-  if (openedFile) await keepFile({ ...given, more: {} });  // the page is loaded again
-  else singleRequest.value = given;
+  if (openedFile) {  // the page is loaded again
+    const { keepFile } = await import("./inspect/kept_file.js");
+    await keepFile({ ...given, more: {} });
+  } else singleRequest.value = given;
   navigate(openFileUrl());
 }
 
