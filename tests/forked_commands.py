@@ -209,6 +209,7 @@ def _serve(connection: socket.socket) -> None:
             if child == 0:
                 signal.set_wakeup_fd(-1)
                 signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
                 for each in (connection, ended, wake, report, *running.values()):
                     each.close()
                 _become(asked, files)
