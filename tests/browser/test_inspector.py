@@ -357,6 +357,7 @@ def test_an_observed_conversation_opens_in_chat_and_inspector(store: cc.Store, p
     expect(person.rows("user")).to_have_count(1)
     assert person.texts("assistant") == ["Dug."]
     person.inspects(sub.conversation)
+    expect(person.page.get_by_test_id("agents-button")).to_be_visible()  # it moves the link
     person.page.get_by_test_id("parent-request").click()
     expect(person.page).to_have_url(re.compile(rf"/c/{main.conversation}/inspect/[^/]+/2$"))
     expect(person.page.get_by_test_id("mini-timeline").locator("g.mini-bar")).to_have_count(2)
