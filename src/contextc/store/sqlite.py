@@ -117,29 +117,30 @@ class WriteQueue:
 
     def write(self, work: Callable[[Transaction], Result], run_alone: Callable[[], Result]) -> Result:
         """Run work in a group, or by calling `run_alone`."""
-        self._check_not_nested()
+        # A signal's handler runs after a call: there is none between the work and the end of `finally` but `discard`.
+        me = get_ident()
+        self._check_not_nested(me)
         try:
-            self._inside.add(get_ident())
-            if get_ident() == _main_thread:
+            self._inside.add(me)
+            if me == _main_thread:
                 return self._write_on_main_thread(run_alone)
             return self._queue_and_run(_QueuedWriter(work), run_alone)
         finally:
-            self._inside.discard(get_ident())
+            self._inside.discard(me)
 
     def try_now(self, statement: Callable[[], bool]) -> bool:
         """Run one short statement if no other thread writes. Otherwise return False: queue it with `write`."""
-        self._check_not_nested()
+        me = get_ident()
+        self._check_not_nested(me)
         try:
-            self._inside.add(get_ident())
-            return (
-                self._write_on_main_thread(statement) if get_ident() == _main_thread else self._run_if_free(statement)
-            )
+            self._inside.add(me)
+            return self._write_on_main_thread(statement) if me == _main_thread else self._run_if_free(statement)
         finally:
-            self._inside.discard(get_ident())
+            self._inside.discard(me)
 
-    def _check_not_nested(self) -> None:
+    def _check_not_nested(self, me: int) -> None:
         """Raise `InvalidInput` if this thread writes already."""
-        if get_ident() in self._inside:
+        if me in self._inside:
             raise InvalidInput(
                 "A write was started inside another one of the same thread, which would deadlock",
                 fix="Use the transaction that the work received, or write after it has returned.",
