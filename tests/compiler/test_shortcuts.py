@@ -17,9 +17,9 @@ from contextc.compiler.draft import Draft
 from tests.compiler.recorded_replay import recorded, replay
 from tests.conftest import often
 
-LIVES, UNANSWERED_LIVES = often(40, 8_500), often(40, 1_500)
+LIVES, UNANSWERED_LIVES = often(16, 8_500), often(12, 1_500)
 """Random lives of agents: ten thousand in `make prove`."""
-PARTS = often(4, 16)
+PARTS = often(2, 16)
 STEPS = 9
 MESSAGES = often(200, 2_000)
 MODELS = (
