@@ -165,6 +165,22 @@ def test_the_end_of_the_server_leaves_no_file_behind(
     assert [*folder.iterdir()] == []
 
 
+@pytest.mark.parametrize("name", ["..", "/", "x" * 5_000, "\u00e9" * 200 + ".har", "a\0b.har"])
+def test_any_name_of_a_file_is_accepted(client: TestClient, name: str) -> None:
+    view = open_file(client, name, har())
+    assert (view["state"], len(view["conversations"])) == ("ready", 1)
+
+
+def test_a_full_disk_is_an_error_with_a_fix(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "no-folder").write_text("")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "no-folder"))
+    refused = client.post("/api/files", content=har(), headers=BYTES)
+    assert (refused.status_code, refused.json()["error"]["kind"]) == (507, "DiskFull")
+    assert "set TMPDIR to another folder" in refused.json()["error"]["message"]
+
+
 def test_a_file_that_is_too_large_or_is_no_file_is_refused(store: cc.Store, options: ServerOptions) -> None:
     with TestClient(
         create_application(store, replace(options, max_file_bytes=100)), base_url="http://127.0.0.1:8377"

@@ -1,6 +1,7 @@
 """State of the server: its store, its options, and its running turns."""
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from contextc.store.leases import describe_process, load_holder
 from contextc.store.turn_records import TurnRecord
 from contextc.web.change_feed import ChangeFeed, DeletionEvents
 from contextc.web.http_errors import HTTPError
-from contextc.web.opened_files import OpenedFiles
+from contextc.web.opened_files import OpenedFile, OpenedFiles
 from contextc.web.store_overview import StoreOverview
 from contextc.web.turn_manager import REPLAY_PROVIDER, TurnManager
 
@@ -125,8 +126,18 @@ class AppState:
         """Return a description of the process that runs a turn."""
         return describe_process(self.store.read(lambda tx: load_holder(tx, conversation, agent)))
 
+    async def close_files(self, files: Iterable[OpenedFile]) -> None:
+        """Close opened files: first the streams about them, then their stores."""
+        for each in files:
+            if each.app_state is not None:
+                each.app_state.stop_streams()
+            await run_blocking(each.close)
+
     def stop_streams(self) -> None:
         """End every stream, because the server is about to stop."""
+        for each in self.files.list():
+            if each.app_state is not None:
+                each.app_state.stop_streams()
         self.stopping.set()
         self.changes.wake()
         self.changes.stop()

@@ -10,7 +10,6 @@ from starlette.middleware import Middleware
 from starlette.types import Receive, Scope, Send
 
 from contextc import telemetry
-from contextc._worker_threads import run_blocking
 from contextc.store import Store
 from contextc.web.app_state import AppState, ServerOptions
 from contextc.web.router import Router
@@ -32,7 +31,7 @@ def create_application(store: Store, options: ServerOptions | None = None) -> St
             recovering.cancel()
             app_state.stop_streams()
             await app_state.turns.close()
-            await run_blocking(app_state.files.close_all)
+            await app_state.close_files(app_state.files.list())
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch a request. Path patterns do not fit all names: a name may contain a line break."""

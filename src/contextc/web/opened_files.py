@@ -1,7 +1,7 @@
 """Files that a browser opens: each is imported into a store of its own, which is deleted when the file is closed.
 
 The API works on the store of an opened file, below `/api/files/{file}`, as far as it only reads. A file with a single
-request or a list of messages is no conversation: `POST /api/open` inspects it.
+request or a list of messages is not a conversation: `POST /api/open` inspects it.
 """
 
 import secrets
@@ -36,8 +36,7 @@ class OpenedFile:
         self.id = secrets.token_hex(8)
         self.name = Path(name).name.replace("\0", "")[-MAX_FILE_NAME:] or "opened"
         self.folder = Path(tempfile.mkdtemp(prefix="contextc-opened-"))  # only for this user
-        self.path = self.folder / "file" / self.name  # some programs' files are recognised by their endings
-        self.path.parent.mkdir()
+        self.path = self.folder / "file"
         self.state: OpenedState = "reading"
         self.done, self.total, self.requests = 0, 0, 0
         self.conversations: tuple[str, ...] = ()
@@ -81,7 +80,7 @@ class OpenedFile:
 
     def _input(self) -> InputFile:
         file = InputFile(self.path, progress=self._report)
-        file.name = self.name  # in messages
+        file.name, file.stem = self.name, Path(self.name).stem  # in messages, and in names of conversations
         return file
 
     def close(self) -> None:
@@ -117,15 +116,14 @@ class OpenedFiles:
         self._files: dict[str, OpenedFile] = {}
         self._lock = threading.Lock()
 
-    def add(self, file: OpenedFile) -> None:
-        """Read a file on a thread of its own. The oldest one is closed if there are too many."""
+    def add(self, file: OpenedFile) -> list[OpenedFile]:
+        """Read a file on a thread of its own. Return the oldest ones if there are too many: the caller closes them."""
         with self._lock:
             too_many = [*self._files][: max(0, len(self._files) + 1 - MAX_OPENED_FILES)]
             closed = [self._files.pop(each) for each in too_many]
             self._files[file.id] = file
-        for each in closed:
-            each.close()
         threading.Thread(target=file.read, args=(self._create_app_state,), name="opened file", daemon=True).start()
+        return closed
 
     def find(self, id: str) -> OpenedFile:
         found = self._files.get(id)
@@ -136,13 +134,9 @@ class OpenedFiles:
     def list(self) -> list[OpenedFile]:
         return [*self._files.values()]
 
-    def close(self, id: str) -> None:
-        self.find(id)
+    def remove(self, id: str) -> OpenedFile:
+        """Remove a file, which the caller closes."""
+        file = self.find(id)
         with self._lock:
-            file = self._files.pop(id, None)
-        if file is not None:
-            file.close()
-
-    def close_all(self) -> None:
-        for each in self.list():
-            self.close(each.id)
+            self._files.pop(id, None)
+        return file

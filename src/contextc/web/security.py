@@ -28,7 +28,7 @@ from contextc.web.http_errors import error_response as refused
 
 API_PATH = "/api"
 FILES_PATH = "/api/files"
-"""Where a file is uploaded that the web UI opens."""
+"""The path to which the web UI uploads a file."""
 CHUNK_KEY = "contextc.send_chunk"
 """Key of the function in the state of a scope that sends a part of a response whose length is not known."""
 ADMIT_KEY = "contextc.admit"

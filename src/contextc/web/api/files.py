@@ -1,5 +1,7 @@
 """Files that the browser opens: upload, progress, import into the store of the server, and closing."""
 
+from tempfile import gettempdir
+
 from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 
@@ -60,16 +62,28 @@ async def upload_file(app: AppState, query: FileQuery, request: Request) -> File
     if (kind := request.headers.get("content-type", "")) != BODY_TYPE:
         problem = f"Content-Type must be {BODY_TYPE}, got {kind[:100]!r}. Send the bytes with this header."
         raise HTTPError(415, problem, "UnsupportedMediaType")
-    file = OpenedFile(query.name)
+    try:
+        file = OpenedFile(query.name)
+    except OSError as error:
+        raise _disk_error(error) from error
     try:
         with file.path.open("wb") as target:
             async for piece in request.stream():
                 await run_blocking(target.write, piece, slots=REQUEST_SLOTS)
+    except OSError as error:
+        file.delete()
+        raise _disk_error(error) from error
     except BaseException:
         file.delete()
         raise
-    await run_blocking(app.files.add, file, slots=REQUEST_SLOTS)
+    await app.close_files(app.files.add(file))
     return _view(file)
+
+
+def _disk_error(error: OSError) -> HTTPError:
+    problem = f"The file cannot be copied to {gettempdir()}: {error.strerror}."
+    problem += " Free space there, or set TMPDIR to another folder, and start the server again."
+    return HTTPError(507, problem, "DiskFull")
 
 
 @endpoint("GET", "/files", tag="files")
@@ -85,9 +99,9 @@ def show_file(app: AppState, file: str) -> FileView:
 
 
 @endpoint("DELETE", "/files/{file}", tag="files")
-def close_file(app: AppState, file: str) -> FileList:
+async def close_file(app: AppState, file: str) -> FileList:
     """Close a file and delete everything that was read from it. Return the others."""
-    app.files.close(file)
+    await app.close_files([app.files.remove(file)])
     return list_files(app)
 
 

@@ -1,6 +1,6 @@
 /**
  * A question of an MCP server while a tool runs: forms made of their JSON schema, and links as text. All texts are the server's,
- * which is named above them. A link is opened by nobody but the person. The answer carries the id and the hash of what is shown.
+ * which is named above them. Only the person opens a link. The answer carries the id and the hash of what is shown.
  */
 import { html, useEffect, useState } from "../html.js";
 import { Copy } from "../code_block.js";
