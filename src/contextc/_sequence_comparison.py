@@ -1,6 +1,7 @@
 """The comparison of two sequences: texts, lists of messages, lists of hashes. All of it takes linear time.
 
-Every comparison of two requests is made of these: how far both are equal, and which runs of elements both have.
+Every comparison of two requests is made of these: how far both are equal, and which runs of elements both have. At the
+end: which known names are near a misspelt one.
 """
 
 from bisect import bisect_left
@@ -126,3 +127,17 @@ def _find_anchors(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tupl
         found.append(pairs[index])
         index = before[index]
     return found[::-1]
+
+
+# ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+MIN_SIMILARITY = 0.7
+"""Of a typing error: "opnai" and "openai" have 0.91, "lits" and "list" 0.75; "nope" and "openai", not one, have 0.6."""
+
+
+def find_near_names(name: str, known: Iterable[str], similarity: float = MIN_SIMILARITY) -> list[str]:
+    """Return at most three known names that are near a misspelt one, the nearest first."""
+    from difflib import get_close_matches  # only errors need it
+
+    return get_close_matches(name, list(known), n=3, cutoff=similarity)

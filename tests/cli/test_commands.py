@@ -117,6 +117,13 @@ def test_an_unknown_command_is_an_error_with_similar_names(run: Run) -> None:
     assert "Did you mean" not in run("quux").stderr
 
 
+def test_a_name_that_is_only_a_little_alike_is_not_suggested(run: Run) -> None:
+    """ "nope" and "openai" share three letters in their order."""
+    asked = run("chat", "-m", "nope:x", "hi", "--store", "memory:")
+    assert "'nope' not found" in asked.stderr
+    assert "Did you mean" not in asked.stderr
+
+
 def test_looking_at_a_store_redacts_nothing(run: Run, filled: str) -> None:
     """Retention cannot be undone, so it happens where something is written, and never by mistake."""
     with cc.open_store(filled) as store:

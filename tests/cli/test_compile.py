@@ -8,9 +8,11 @@ import pytest
 
 import contextc as cc
 from contextc._json import JSONObject
+from contextc.compiler.ledger import SessionManager
 from contextc.compiler.prompt_cache import CacheLifetime, nearest_lifetime
 from contextc.formats import format_names
 from contextc.inspection.preview import preview_request
+from contextc.store.ledger_schema import channel_id
 from tests.cli.conftest import Run
 from tests.conftest import some
 
@@ -335,6 +337,26 @@ def test_explain_shows_a_request_that_was_committed(run: Run, address: str) -> N
     last = json.loads(run("explain", "demo", "--json", "--store", address).stdout)
     assert (last["request"], [line["seq"] for line in last["lines"]]) == (2, [1, 2, 3])
     assert last["usage"] == {"input": 850, "output": 12, "cache_read": 800}
+
+
+def test_all_commands_name_a_request_in_one_way(run: Run, address: str) -> None:
+    """Guarantee 15.1: `--request` of explain, lint and export takes a number, or a channel and a number."""
+    with cc.open_store(address) as store:
+        (channel,) = [channel_id(each.channel) for each in SessionManager(store).sessions("demo")]
+        answered(store, cc.assistant("Yes."), model="openai:gpt-6.1-terra")
+    first = run("explain", "demo", "-m", "anthropic:claude-opus-5-5", "1", "--store", address).stdout
+    for name in ("1", f"{channel}/1"):
+        only = [] if "/" in name else ["-m", "anthropic:claude-opus-5-5"]
+        assert run("explain", "demo", "--request", name, *only, "--store", address).stdout == first
+        checked = run("lint", "--conversation", "demo", "--request", name, *only, "--store", address)
+        assert (checked.stdout, checked.returncode) == ("no violations\n", 0), checked.stderr
+    shared = run("export", "demo", "-f", "html", "--request", f"{channel}/1", "--store", address)
+    assert shared.returncode == 0
+    twice = run("explain", "demo", "1", "--request", "2", "--store", address)
+    assert (twice.returncode, twice.stdout) == (2, "")
+    assert "two requests are given" in twice.stderr
+    wrong = run("explain", "demo", "--request", "last", "--store", address)
+    assert "--request must be a number or CHANNEL/NUMBER, got 'last'." in " ".join(wrong.stderr.split())
 
 
 def test_explain_lists_requests_with_what_they_cost(run: Run, address: str) -> None:

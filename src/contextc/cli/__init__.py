@@ -9,12 +9,12 @@ import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Annotated, Any, cast
 
 import contextc
+from contextc._sequence_comparison import find_near_names
 from contextc.cli.command_line import (
     Aborted,
     Exit,
@@ -146,7 +146,7 @@ def _run(arguments: Sequence[str]) -> None:
             raise Exit(2)
         name = RENAMED_COMMANDS.get(rest[0], rest[0])
         if name not in COMMANDS:
-            close = get_close_matches(name, COMMANDS)
+            close = find_near_names(name, COMMANDS)
             hint = f" Did you mean {' or '.join(close)}?" if close else ""
             raise UsageError(f"No such command {name!r}.{hint}")
     command = load_command(name)

@@ -9,12 +9,13 @@ flags, lists and tuples. What is invalid raises `UsageError`.
 import re
 import sys
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from inspect import Signature, signature
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from msgspec import Struct
+
+from contextc._sequence_comparison import find_near_names
 
 
 class Argument(Struct, frozen=True, kw_only=True):
@@ -199,7 +200,7 @@ def _take_option(
         _take_values(options[name], name, left, values)
         return
     if text.startswith("--"):
-        close = ", ".join(sorted(get_close_matches(name, [each for each in options if each.startswith("--")])))
+        close = ", ".join(sorted(find_near_names(name, [each for each in options if each.startswith("--")])))
         raise UsageError(f"No such option: {name}{f' (Possible options: {close})' if close else ''}")
     for position, letter in enumerate(text[1:], 2):
         short = f"-{letter}"

@@ -5,7 +5,6 @@ import re
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.text import Text
 
+from contextc._sequence_comparison import find_near_names
 from contextc.app.display_text import sanitize
 from contextc.cli import command_line
 from contextc.cli.command_line import Option
@@ -181,7 +181,7 @@ def format_fix(name: str, archives: Sequence[str] = ()) -> str:
     from contextc.formats.registry import close_formats, did_you_mean, format_names  # they take time to import
     from contextc.providers.registry import format_of_provider
 
-    close = close_formats(name) or get_close_matches(name.lower(), archives, n=1)
+    close = close_formats(name) or find_near_names(name.lower(), archives)[:1]
     format = format_of_provider(name)
     meant = did_you_mean(close)
     if format and format not in close:

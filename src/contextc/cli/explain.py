@@ -10,7 +10,7 @@ from rich.table import Table
 from contextc._json import JSONObject
 from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import JSONOption, escape_markup, format_dollars, out, print_json
-from contextc.cli.inputs import StoreOption, open_configured_store, write_output
+from contextc.cli.inputs import RequestOption, StoreOption, open_configured_store, parse_request, write_output
 from contextc.compiler import Cost
 from contextc.compiler.draft import Budget
 from contextc.compiler.ledger import KnownSession, SessionManager
@@ -28,7 +28,7 @@ from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting
 from contextc.messages import remove_client_context
 from contextc.models import Bill
 from contextc.store import Store
-from contextc.store.ledger_schema import Channel
+from contextc.store.ledger_schema import Channel, channel_id
 
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Manifest of a request as text: figures, a bar of the budget, a row for each message.
@@ -270,7 +270,8 @@ NO_REQUESTS = (
 
 def run(
     conversation: Annotated[str, Argument(help="The conversation's name.")],
-    request: Annotated[int | None, Argument(help="The number of the request (default: the last).")] = None,
+    number: Annotated[int | None, Argument(help="The same as --request.", metavar="NUMBER")] = None,
+    request: RequestOption = None,
     model: Annotated[str | None, Option("--model", "-m", help="Provider and model, to select a channel.")] = None,
     agent: Annotated[str | None, Option("--agent", help="The agent, to select a channel.")] = None,
     directory: Annotated[str | None, Option("--directory", help="The directory, to select a channel.")] = None,
@@ -279,9 +280,13 @@ def run(
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
-    """Show the content of a request: what was sent, what was left out, and why."""
+    """Show the content of a request: what was sent, what was left out, and why. Without --request, of the last one."""
+    if number is not None and request is not None:
+        raise InvalidSetting("explain: two requests are given", fix="Pass the number or --request.")
+    named, asked = parse_request(request)
+    asked = number if request is None else asked
     with open_configured_store(store) as handle:
-        found = find_channels(handle, conversation, model, agent, directory)
+        found = find_channels(handle, conversation, model, agent, directory, named)
         if requests and (len(found) == 1 or not json):
             for each in found:
                 _print_requests(handle, each.channel, json=json)
@@ -291,9 +296,9 @@ def run(
             return
         channel = found[0].channel
         if body:
-            write_output("-", rebuild(handle, channel, load_channel_formatter(handle, channel), request))
+            write_output("-", rebuild(handle, channel, load_channel_formatter(handle, channel), asked))
         else:
-            manifest = explain(handle, channel, request)
+            manifest = explain(handle, channel, asked)
             if json:
                 print_json(manifest.as_json())
             else:
@@ -310,14 +315,23 @@ def _print_requests(store: Store, channel: Channel, *, json: bool) -> None:
 
 
 def find_channels(
-    store: Store, conversation: str, model: str | None, agent: str | None, directory: str | None
+    store: Store,
+    conversation: str,
+    model: str | None,
+    agent: str | None,
+    directory: str | None,
+    channel: str = "",
 ) -> list[KnownSession]:
-    """Return the matching channels of a conversation that have committed requests."""
+    """Return the matching channels of a conversation that have committed requests. `channel` is the id of one."""
     store.conversation(conversation)  # raises if it does not exist
     found = [each for each in SessionManager(store).sessions(conversation) if each.requests]
     if not found:
         raise InvalidInput(NO_REQUESTS.format(name=conversation))
-    chosen = [each for each in found if _matches(each.channel, model, agent, directory)]
+    chosen = [
+        each
+        for each in found
+        if _matches(each.channel, model, agent, directory) and channel in ("", channel_id(each.channel))
+    ]
     if not chosen:
         there = "; ".join(str(each.channel) for each in found)
         raise InvalidSetting(f"{conversation!r} has no matching channel", fix=f"Select one of: {there}.")

@@ -14,9 +14,11 @@ from contextc.cli.console import (
     progress_bar,
 )
 from contextc.cli.inputs import (
+    RequestOption,
     StoreOption,
     open_configured_store,
     open_private,
+    parse_request,
     write_output,
 )
 from contextc.errors import InvalidSetting
@@ -42,10 +44,7 @@ def run(
             " lhar, html (default: JSON Lines).",
         ),
     ] = None,
-    request: Annotated[
-        str | None,
-        Option("--request", help="html: only this request, by its number, or CHANNEL/NUMBER."),
-    ] = None,
+    request: RequestOption = None,
     redact: Annotated[
         list[str] | None,
         Option(
@@ -59,7 +58,7 @@ def run(
     """Write a conversation with all branches and media as JSON Lines, or its messages as a provider request.
 
     With --format har or lhar, write the requests that were sent in it, with replies, times and usage. With --format
-    html, write one file that shows them in any browser, without a server and without network access.
+    html, write one file that shows them, or one --request, in any browser, without a server and without network access.
     """
     if format is not None and format not in REQUEST_FORMATS:
         # The error for an unknown format lists the formats of archives, too.
@@ -79,7 +78,7 @@ def run(
             for warning in archive.warnings:
                 err.print(escape_markup(warning), soft_wrap=True)
         elif format == "html":
-            channel, number = _parse_request(request) if request is not None else ("", None)
+            channel, number = parse_request(request)
             data = build_shared_file(handle, conversation, request=number, channel=channel, redact=redact or ())
             write_output(output, data)
         elif format is not None:
@@ -97,14 +96,6 @@ def run(
             _write_file(handle, conversation, output)
     if output != "-":
         err.print(f"wrote [bold]{escape_markup(output)}[/]")
-
-
-def _parse_request(text: str) -> tuple[str, int]:
-    """Return the channel ("" if it is not named) and the number of a request."""
-    channel, _, number = text.rpartition("/")
-    if not number.isdecimal():
-        raise InvalidSetting(f"--request must be a number or CHANNEL/NUMBER, got {text!r}.")
-    return channel, int(number)
 
 
 def _write_file(store: Store, conversation: str, output: str) -> None:

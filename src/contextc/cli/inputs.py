@@ -5,13 +5,13 @@ import shlex
 import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from inspect import Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 from msgspec.structs import replace
 
+from contextc._sequence_comparison import find_near_names
 from contextc.app.agent_choices import AgentChoices, ToolSelection
 from contextc.cli.command_line import Option
 from contextc.cli.console import err, escape_at_terminal, escape_markup, pluralize, progress_bar, to_one_line
@@ -26,6 +26,9 @@ from contextc.store.sqlite import remove_empty_store
 
 
 StoreOption = Annotated[str | None, Option("--store", help="sqlite:///chat.db, postgresql://… (default: configured).")]
+RequestOption = Annotated[
+    str | None, Option("--request", help="A request of the conversation, by its number or CHANNEL/NUMBER.")
+]
 MAX_CLOSE_NAMES, MIN_PART_LENGTH = 3, 3
 
 
@@ -64,6 +67,16 @@ def open_configured_store(store: str | None, *, create: bool = False) -> Generat
         raise
 
 
+def parse_request(text: str | None) -> tuple[str, int | None]:
+    """Return the channel of `--request` ("" if it is not named) and the number of the request (None: not given)."""
+    if text is None:
+        return "", None
+    channel, _, number = text.rpartition("/")
+    if not (number.isascii() and number.isdecimal()):
+        raise InvalidSetting(f"--request must be a number or CHANNEL/NUMBER, got {text!r}.")
+    return channel, int(number)
+
+
 def _find_close_conversations(store: Store, name: str) -> tuple[str, ...]:
     """Return at most three conversations whose names contain the given one, or have a similar spelling."""
     try:
@@ -71,7 +84,7 @@ def _find_close_conversations(store: Store, name: str) -> tuple[str, ...]:
     except ContextcError:
         return ()
     containing = [each for each in names if len(name) >= MIN_PART_LENGTH and name.lower() in each.lower()]
-    close = [*containing, *get_close_matches(name, names, n=MAX_CLOSE_NAMES)]
+    close = [*containing, *find_near_names(name, names)]
     return tuple(dict.fromkeys(close))[:MAX_CLOSE_NAMES]
 
 

@@ -9,7 +9,14 @@ from contextc._json import JSON, JSONObject, decode_json
 from contextc.cli.command_line import Argument, Exit, Option
 from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
 from contextc.cli.explain import find_channels
-from contextc.cli.inputs import StoreOption, open_configured_store, read_input, write_output
+from contextc.cli.inputs import (
+    RequestOption,
+    StoreOption,
+    open_configured_store,
+    parse_request,
+    read_input,
+    write_output,
+)
 from contextc.cli.sarif import SarifOption, SarifResult, SarifRule, conversation_uri, file_uri, make_sarif
 from contextc.compiler.past_requests import load_channel_formatter, rebuild, was_answered
 from contextc.errors import InvalidInput, InvalidRequest, InvalidSetting
@@ -48,10 +55,7 @@ def lint_files(
     conversation: Annotated[
         str | None, Option("--conversation", "-c", help="Check a stored request of this conversation instead.")
     ] = None,
-    request: Annotated[
-        int | None,
-        Option("--request", help="With --conversation: number of the request (default: the last)."),
-    ] = None,
+    request: RequestOption = None,
     model: Annotated[
         str | None, Option("--model", "-m", help="With --conversation: provider and model (default: all).")
     ] = None,
@@ -122,22 +126,23 @@ def _make_sarif(uri: str, found: list[tuple[str, list[Violation]]]) -> JSONObjec
 
 
 def _lint_stored(
-    conversation: str, request: int | None, model: str | None, store: str | None
+    conversation: str, request: str | None, model: str | None, store: str | None
 ) -> list[tuple[str, list[Violation]]]:
-    """Check the request as it was sent on each channel: by its number, or the last one."""
+    """Check the request as it was sent on each channel: the given one, or the last one."""
+    channel, number = parse_request(request)
     with open_configured_store(store) as handle:
         return [
             (where, lint(body, format=format, answered=answered))
-            for where, body, format, answered in load_stored_requests(handle, conversation, request, model)
+            for where, body, format, answered in load_stored_requests(handle, conversation, number, model, channel)
         ]
 
 
 def load_stored_requests(
-    store: Store, conversation: str, request: int | None, model: str | None
+    store: Store, conversation: str, request: int | None, model: str | None, channel: str = ""
 ) -> list[tuple[str, JSON, str, bool]]:
     """Return the request of each channel: the channel, the body, its format, and whether it was answered."""
     found: list[tuple[str, JSON, str, bool]] = []
-    for each in find_channels(store, conversation, model, None, None):
+    for each in find_channels(store, conversation, model, None, None, channel):
         form = load_channel_formatter(store, each.channel)
         body = rebuild(store, each.channel, form, request)
         answered = was_answered(store, each.channel, request)

@@ -5,13 +5,13 @@ A new format needs no entry anywhere else. A plugin is a `Formatter` class under
 """
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import cast
 
 from contextc._json import JSON
 from contextc._plugins import FORMATS, load_plugin, plugins, submodules
+from contextc._sequence_comparison import find_near_names
 from contextc.errors import InvalidSetting
 from contextc.formats.base import Formatter
 
@@ -55,7 +55,7 @@ def close_formats(name: str) -> list[str]:
     """Return the formats whose names are similar to an unknown one."""
     written = name.lower().replace("-", "_").replace(".", "_")
     found = [each for each in format_names() if each.startswith(written)] if written else []
-    return found or get_close_matches(written, format_names(), n=1)
+    return found or find_near_names(written, format_names())[:1]
 
 
 def did_you_mean(names: Sequence[str]) -> str:

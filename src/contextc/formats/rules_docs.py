@@ -1,7 +1,6 @@
 """The rules of all formats as one page, built from their texts: `docs/rules.md`."""
 
-from difflib import get_close_matches
-
+from contextc._sequence_comparison import find_near_names
 from contextc.errors import InvalidSetting, shorten
 from contextc.formats.lint_engine import Rule
 from contextc.formats.registry import format_names, formatter
@@ -26,7 +25,7 @@ def find_rule(code: str) -> Rule:
             if rule.code == code.upper():
                 return rule
     codes = {rule.code: None for name in format_names() for rule in formatter(name).rules.rules}
-    close = get_close_matches(code.upper(), codes, n=1, cutoff=0.8)
+    close = find_near_names(code.upper(), codes, 0.8)
     meant = f"Did you mean {close[0]}? " if close else ""
     prefixes = ", ".join(dict.fromkeys(each.rstrip("0123456789") for each in codes))
     raise InvalidSetting(

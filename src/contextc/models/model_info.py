@@ -13,7 +13,6 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, TypedDict, Unpack
 
@@ -23,6 +22,7 @@ from msgspec.structs import fields
 
 from contextc._json import JSONObject
 from contextc._plugins import data_files
+from contextc._sequence_comparison import find_near_names
 from contextc.config import read_models
 from contextc.errors import InvalidSetting, UnknownModel
 from contextc.models.billing_table import find_name_factor
@@ -514,7 +514,7 @@ def _guess_vendor(name: str) -> Vendor | None:
 def find_close_names(name: str) -> tuple[str, ...]:
     """Return at most three known model names with a similar spelling."""
     names = load_catalog().names
-    found = (get_close_matches(each, names, n=3) for each in iter_name_variants(name, load_catalog().vendors_by_prefix))
+    found = (find_near_names(each, names) for each in iter_name_variants(name, load_catalog().vendors_by_prefix))
     return tuple(dict.fromkeys(names[each] for several in found for each in several))[:3]
 
 

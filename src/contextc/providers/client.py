@@ -10,7 +10,6 @@ generator that `stream` returned, or cancel the task that reads it.
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from difflib import get_close_matches
 from importlib import import_module
 from types import TracebackType
 from typing import Protocol, Self, TypeAlias, cast
@@ -18,6 +17,7 @@ from typing import Protocol, Self, TypeAlias, cast
 from msgspec import Struct
 
 from contextc._json import JSONObject, decode
+from contextc._sequence_comparison import find_near_names
 from contextc.errors import InvalidSetting
 from contextc.messages import Message, ToolCall, ToolResult
 from contextc.providers.registry import Provider, has_url
@@ -134,7 +134,7 @@ def check_settings(names: Iterable[str], known: Collection[str], program: str) -
     """Raise InvalidSetting for a setting that a program does not have, because it might ignore it."""
     for name in names:
         if name not in known:
-            close = get_close_matches(name, known, n=1)
+            close = find_near_names(name, known)[:1]
             hint = f"Did you mean {close[0]!r}?" if close else f"Expected one of: {', '.join(sorted(known))}."
             raise InvalidSetting(f"{name!r}: unknown request setting of {program}", fix=hint)
 

@@ -9,7 +9,6 @@ import re
 import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from copy import deepcopy
-from difflib import get_close_matches
 from functools import cache, lru_cache
 from typing import NamedTuple, Unpack, cast
 from urllib.parse import urlsplit
@@ -20,6 +19,7 @@ from msgspec.structs import fields, replace
 from contextc._json import JSON, JSONObject
 from contextc._plugins import PROVIDERS as PLUGIN_PROVIDERS
 from contextc._plugins import data_files, load_plugin, plugins
+from contextc._sequence_comparison import find_near_names
 from contextc.config import PROVIDERS, check_provider_trust, mask_secrets, read_providers
 from contextc.errors import FailureKind, InvalidSetting, UnknownModel
 from contextc.formats.base import Formatter
@@ -383,7 +383,7 @@ def provider(
 
 def unknown_provider_message(name: str) -> tuple[str, str]:
     """Return the problem and the fix of the error for an unknown provider."""
-    close = get_close_matches(name, provider_names(), n=1)
+    close = find_near_names(name, provider_names())[:1]
     meant = f" Did you mean {close[0]}?" if close else ""
     return (
         f"Provider {name!r} not found.{meant} Known providers: {', '.join(provider_names())}",
@@ -597,7 +597,7 @@ def _split_spec(spec: str, model_facts: JSONObject, format: str | None) -> tuple
         return _provider_of_model(spec, model_facts), spec
     if not before or not after:
         raise InvalidSetting(f"provider: the {'model' if before else 'provider'} is missing", got=spec, fix=SPEC_HELP)
-    close = get_close_matches(name, [*_tables().names, *written], n=1, cutoff=0.85)
+    close = find_near_names(name, [*_tables().names, *written], 0.85)
     if close and format is None:
         raise InvalidSetting(
             f"Provider {before!r} not found",
@@ -616,7 +616,7 @@ def _provider_of_model(name: str, model_facts: JSONObject) -> str:
     vendor = model(name, vendor=model_facts.get("vendor"), window=UNLIMITED_WINDOW).vendor  # the window: later
     if has_open_weights(name) or not is_vendor_name(name) or vendor not in _tables().vendors:
         known = [*_tables().names, *_config_tables()]
-        close = get_close_matches(name.lower().replace("_", "-"), known, n=1, cutoff=0.85)
+        close = find_near_names(name.lower().replace("_", "-"), known, 0.85)
         if close and not find_entry(name):
             raise InvalidSetting(
                 "provider: expected a known provider or model", got=name, fix=f"Did you mean {close[0]!r}?"

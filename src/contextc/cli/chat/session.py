@@ -11,13 +11,13 @@ import sys
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeAlias
 
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from contextc._sequence_comparison import find_near_names
 from contextc._worker_threads import run_blocking
 from contextc.app.agent_factory import (
     ModelChoice,
@@ -499,7 +499,7 @@ def parse_command(line: str) -> ParsedCommand | None:
 
 def _unknown(name: str) -> Callable[[ChatSession, str], CommandCoroutine]:
     async def refuse(session: ChatSession, given: str) -> None:
-        close = get_close_matches(name, SLASH_COMMANDS, n=1)
+        close = find_near_names(name, SLASH_COMMANDS)
         meant = f" Did you mean /{close[0]}?" if close else ""
         there = ", ".join(f"/{each}" for each in SLASH_COMMANDS)
         raise InvalidInput(f"Command /{name} not found.{meant} Commands: {there}.")

@@ -23,7 +23,6 @@ A source writes nothing, and runs or opens nothing that a file names. If one of 
 """
 
 from collections.abc import Iterator
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
@@ -32,6 +31,7 @@ from msgspec import Struct
 
 from contextc._json import JSON
 from contextc._plugins import SOURCES, load_plugin, plugins, submodules
+from contextc._sequence_comparison import find_near_names
 from contextc.errors import InvalidSetting
 from contextc.interchange.found_conversation import FoundConversation
 from contextc.interchange.input_files import FileSample, ImportInput
@@ -90,7 +90,7 @@ def session_source_names() -> list[str]:
 def load_source(name: str) -> ImportSource:
     known = source_names()
     if name.replace("_", "-") not in known:
-        close = get_close_matches(name, known, 1)
+        close = find_near_names(name, known)
         meant = f" Did you mean {close[0]}?" if close else ""
         raise InvalidSetting(f"Source {name!r} not found.{meant} Known sources: {', '.join(known)}.")
     module = name.replace("-", "_")
