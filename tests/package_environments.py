@@ -23,7 +23,7 @@ UV = Path(sys.executable).with_name("uv")
 INSTALL_SECONDS = 1800
 TEST_SECONDS = 3600
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*(.*)")
-TEST_PACKAGES = ("certifi", "h11", "hypothesis", "jsonschema", "psycopg[binary]", "pytest", "pytest-xdist")
+TEST_PACKAGES = ("certifi", "h11", "hypothesis", "jsonschema", "psycopg[binary]", "pytest", "pytest-xdist", "rich")
 """Packages that the tests of an environment import."""
 OWN_AUTHORITIES = "TESTS_OWN_SSL_CERT_FILE"
 """What SSL_CERT_FILE was before the tests changed it, for what really asks a registry."""

@@ -178,7 +178,10 @@ cc.open_store("postgresql://x")
 
 
 def test_the_changelog_describes_this_version() -> None:
-    """Until its release, a version is a development version."""
+    """Until its release, a version is a development version. A release has a date."""
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     first = next(line for line in (ROOT / "CHANGELOG.md").read_text().splitlines() if line.startswith("## "))
-    assert first == (f"## {version.removesuffix('.dev0')} (unreleased)" if ".dev" in version else f"## {version}")
+    if ".dev" in version:
+        assert first == f"## {version.removesuffix('.dev0')} (unreleased)"
+    else:
+        assert re.fullmatch(rf"## {re.escape(version)} \(20\d\d-\d\d-\d\d\)", first)

@@ -25,9 +25,10 @@ PACKAGE_TESTS = {
     "core": PackageTests(
         tests=(
             *("tests/test_config.py", "tests/store/test_message_log.py", "tests/test_message_manager.py"),
-            *("tests/cli/test_table_width.py", "-k", "not postgres and not sdks"),
+            *("-k", "not postgres and not sdks"),
         )
     ),
+    "cli": PackageTests(extra="cli", tests=("tests/cli/test_table_width.py", "tests/cli/test_command_line.py")),
     "openai": PackageTests(
         extra="openai",
         tests=(f"{PROVIDERS}/test_clients.py", f"{PROVIDERS}/test_openai_sessions.py", TAP, "-k", "openai"),
