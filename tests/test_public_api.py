@@ -33,6 +33,7 @@ STORE_NAMES = {
     *("lease", "acquire", "release", "on_lease_lost", "stream", "recover", "recovered"),
     *("turns", "steps", "events", "enqueue", "queued"),
     *("approvals", "turn_approvals", "answer_approval", "answered_turns", "cancel_turn", "stop_turn", "turn_requests"),
+    *("approval_rules", "revoke_rule"),
     *("read", "write", "aio", "backup", "address", "close"),
 }
 

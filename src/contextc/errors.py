@@ -13,6 +13,7 @@
     │   ├── UnknownChannel          the conversation has no such channel
     │   ├── UnknownRequest          the channel has no request of that number
     │   ├── UnknownApproval         no approval has this id
+    │   ├── UnknownRule             no rule for approvals has this id
     │   ├── UnknownModel            facts about the model are missing, most often its context window
     │   └── ConversationExists      the name is taken
     ├── Conflict                    another writer was faster
@@ -217,6 +218,15 @@ class UnknownApproval(InvalidInput, LookupError):
 
     def __init__(self, id: str) -> None:
         super().__init__(f"No approval {id!r} in this store", fix="List the pending ones with store.approvals().")
+
+
+class UnknownRule(InvalidInput, LookupError):
+    """No rule for approvals has this id."""
+
+    def __init__(self, id: str) -> None:
+        super().__init__(
+            f"No rule for approvals {id!r} in this store", fix="List them with store.approval_rules(ended=True)."
+        )
 
 
 class UnknownModel(InvalidInput, LookupError):

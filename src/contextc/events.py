@@ -114,7 +114,10 @@ class ApprovalRequest(Event, frozen=True, tag="approval-request"):
 
 
 class ApprovalAnswered(Event, frozen=True, tag="approval-answer"):
-    """A pending approval was answered by `who`. `id` is the model's id of the call, `text` the reason of a denial."""
+    """A pending approval was answered by `who`. `id` is the model's id of the call, `text` the reason of a denial.
+
+    If a rule answered the call, `rule` is its id, and no approval was requested.
+    """
 
     id: str
     name: str
@@ -122,6 +125,7 @@ class ApprovalAnswered(Event, frozen=True, tag="approval-answer"):
     allowed: bool
     text: str = ""
     who: str = ""
+    rule: str = ""
 
 
 class TurnWaiting(Event, frozen=True, tag="turn-waiting"):

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 import contextc as cc
+from contextc._json import JSONObject
 from contextc.mcp.search import rank_tools
 from contextc.testing import FakeModel
+from contextc.tools import FunctionTool
 from tests.mcp.servers import calling, plain, results
 
 VERBS, THINGS = ("create", "list", "delete", "update"), ("issue", "invoice", "calendar event", "customer", "file")
@@ -237,3 +239,24 @@ def test_a_search_of_many_words_takes_no_longer() -> None:
     tools = [cc.Tool(name=f"s__t{number:02d}", description=text) for number, text in enumerate(texts)]
     query = " ".join([f"{number:06d}" for number in range(19_000, 60_000)])
     assert [each.name for each in rank_tools(query, tools)] == ["s__t38", "s__t39"]
+
+
+def test_a_rule_is_about_the_tool_that_is_run_and_not_about_the_one_that_runs_it(many: str) -> None:
+    """Guarantee 18.7: "always allow" for one tool behind `call_tool` allows no other."""
+    calls = [
+        cc.tool_call("c1", "search_tools", {"query": "invoice"}),
+        cc.tool_call("c2", "call_tool", {"name": "plain__delete_invoice", "arguments": {"title": "A"}}),
+        cc.tool_call("c3", "call_tool", {"name": "plain__delete_invoice", "arguments": {"title": "B"}}),
+        cc.tool_call("c4", "call_tool", {"name": "plain__create_invoice", "arguments": {"title": "B"}}),
+    ]
+    asked = list[JSONObject]()
+
+    def approve(call: cc.ToolCall, tool: FunctionTool) -> bool | cc.store.Always:
+        asked.append(call.arguments)
+        return cc.store.Always(arguments="any") if tool.name == "plain__delete_invoice" else False
+
+    with cc.open_store("memory:") as store:
+        model = FakeModel(*calls, "Done.", provider=DOES_NOT)
+        run(model, many, store=store, needs_approval=True, approve=approve)
+        assert [each.tool for each in store.approval_rules()] == ["plain__delete_invoice"]
+    assert asked == [calls[1].arguments, calls[3].arguments]

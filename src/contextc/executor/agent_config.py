@@ -35,6 +35,7 @@ from contextc.prompts import PromptContext
 from contextc.providers import Provider
 from contextc.providers.client import Endpoint, endpoint
 from contextc.store import Store
+from contextc.store.approval_rules import Always
 from contextc.store.message_log import check_name, run_name
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import TurnRecord
@@ -46,13 +47,14 @@ if TYPE_CHECKING:
     from contextc.executor.summaries import BackgroundSummaries
 
 
-ApprovalAnswer: TypeAlias = bool | str | None
+ApprovalAnswer: TypeAlias = bool | str | Always | None
 Approve: TypeAlias = (
     Callable[[ToolCall, FunctionTool], ApprovalAnswer | Awaitable[ApprovalAnswer]]
     | Callable[[ToolCall, FunctionTool, ToolContext[Any]], ApprovalAnswer | Awaitable[ApprovalAnswer]]
 )
 """Callback before a tool with `approval` runs. True approves. A string declines with a reason, which the model gets if
-its provider supports that. With a third parameter `context` it gets the context of the call, too."""
+its provider supports that. `Always` answers later calls, too. With a third parameter `context` it gets the context of
+the call."""
 Summarize: TypeAlias = (
     Callable[[Sequence[Message], str | None], str | Awaitable[str]]
     | Callable[[Sequence[Message], str | None, str], str | Awaitable[str]]

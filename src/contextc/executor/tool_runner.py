@@ -39,7 +39,7 @@ from contextc.executor.event_hub import watch
 from contextc.executor.limits import MAX_TOOL_CALLS
 from contextc.executor.turn_store import TurnStore
 from contextc.messages import Message, ToolCall, ToolResult
-from contextc.store import Approval, Store
+from contextc.store import Always, Approval, Store
 from contextc.store.agent_calls import AgentCall
 from contextc.store.approvals import load_approval
 from contextc.store.message_log import now_ms
@@ -95,7 +95,9 @@ class ToolRunner:
         self.answers: dict[int, Approval] = {}
         """Stored approvals of calls, by the index of the call."""
         self._asked: set[int] = set()
-        """Indexes of the calls whose servers have asked a question that is not answered."""
+        """Indexes of the calls whose servers have asked a question that is not answered, or whose rule has ended."""
+        self._ruled: set[int] = set()
+        """Indexes of the calls without an answer that a rule answers."""
         self.waiting: list[int] = []
         """Indexes of the calls that were left open, because they need an answer, or their agent waits for one."""
         self.waiting_approvals: list[int] = []
@@ -138,6 +140,7 @@ class ToolRunner:
         found: dict[int, Message] = {}
         allowed = len(self.allowed_calls(calls))
         wanted = range(len(calls)) if indexes is None else indexes
+        await self._find_ruled(calls, [index for index in wanted if index < allowed])
         self.waiting = self._find_waiting(calls, [index for index in wanted if index < allowed])
         self.waiting_approvals = self.waiting
         wanted = [index for index in wanted if index not in self.waiting]
@@ -187,12 +190,21 @@ class ToolRunner:
         for index in wanted:
             answer = self.answers.get(index)
             if answer is None:
-                waits = isinstance(self.config.approve, Suspend) and self._needs_approval(calls[index])
+                is_suspending = isinstance(self.config.approve, Suspend) and index not in self._ruled
+                waits = is_suspending and self._needs_approval(calls[index])
             else:
                 waits = answer.state == "pending"
             if waits or any(calls[other].id == calls[index].id for other in found):
                 found.append(index)
         return found
+
+    async def _find_ruled(self, calls: Sequence[ToolCall], wanted: Sequence[int]) -> None:
+        """Find the calls that would suspend the turn if no rule answered them."""
+        if isinstance(self.config.approve, Suspend):
+            asking = [index for index in wanted if index not in self.answers and self._needs_approval(calls[index])]
+            asked = {index: self._make_approval(calls[index], self.config.approve, index=index) for index in asking}
+            found = await run_blocking(self.turn_store.find_ruled, [*asked.values()]) if asked else []
+            self._ruled = {each.index for each in found}
 
     def new_approvals(self, reply: Message) -> list[Approval]:
         """Return an approval for each call that waits and has none. Of calls with the same id only the first is asked.
@@ -214,6 +226,8 @@ class ToolRunner:
         self, call: ToolCall, suspend: Suspend, *, seq: int = 0, index: int = 0, question: Question | None = None
     ) -> Approval:
         asked, default = now_ms(), suspend.default if question is None else False
+        found = self.config.tools.get(call.name)
+        target = self._find_tool(call) if found is not None and found.find_target is not None else None
         return Approval(
             id=secrets.token_urlsafe(16),
             agent=self.turn_store.agent,
@@ -230,6 +244,8 @@ class ToolRunner:
             default_reason=default if isinstance(default, str) else "",
             client=is_client_tool(self._find_tool(call)),
             question=question,
+            target=target.name if target is not None and target.name != call.name else "",
+            speaker=self.config.speaker,
         )
 
     def _groups(self, calls: Sequence[ToolCall]) -> list[list[int]]:
@@ -336,8 +352,15 @@ class ToolRunner:
             if refusal:
                 return CallOutcome(_error_result(call, refusal))
             is_announced = True
-        elif self._needs_approval(call) and (refusal := await self.ask_approval(call, tool)):
-            return CallOutcome(_error_result(call, refusal))
+        elif self._needs_approval(call):
+            ruled = await self._answer_by_rule(call, index, starts=agent is None)
+            if ruled is None and isinstance(self.config.approve, Suspend) and self.reply_seq:
+                self._asked.add(index)  # its rule has ended since
+                return CallOutcome(None)
+            refusal = _refusal(call, ruled) if ruled is not None else await self.ask_approval(call, tool)
+            if refusal:
+                return CallOutcome(_error_result(call, refusal))
+            is_announced = is_announced or ruled is not None
         if not is_announced:
             await run_blocking(self.turn_store.append_events, ToolStart(id=call.id, name=call.name))
         if agent is not None:
@@ -467,7 +490,22 @@ class ToolRunner:
 
     async def ask_hosted_approval(self, call: ToolCall) -> str:
         """Ask for approval of a tool that the provider runs. Return the reason why it must not, or ""."""
+        ruled = await self._answer_by_rule(call, 0, starts=False)
+        if ruled is not None:
+            return _refusal(call, ruled)
         return await self.ask_approval(call, tool(Tool(name=call.name), _provider_tool, approval=True))
+
+    async def _answer_by_rule(self, call: ToolCall, index: int, *, starts: bool) -> Approval | None:
+        """Return the answer of a rule of a person, stored as applied to this call, or None if no rule holds.
+
+        Without `approve`, the agent runs nothing that needs approval, with or without a rule.
+        """
+        if self.config.approve is None:
+            return None
+        asked = self._make_approval(call, Suspend(), seq=self.reply_seq, index=index)
+        if not await run_blocking(self.turn_store.find_ruled, [asked]):
+            return None
+        return await run_blocking(partial(self.turn_store.answer_by_rule, asked, starts=starts))
 
     async def ask_approval(self, call: ToolCall, tool: FunctionTool) -> str:
         """Ask for approval. Return the reason why the call must not run, empty if it was approved."""
@@ -479,10 +517,13 @@ class ToolRunner:
         if isinstance(approve, Suspend):
             answer = await self._wait_for_answer(self._make_approval(call, approve))
         else:
-            approval = secrets.token_urlsafe(16)
-            event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments, approval=approval)
+            asked = self._make_approval(call, Suspend())
+            event = ApprovalRequest(id=call.id, name=call.name, arguments=call.arguments, approval=asked.id)
             await run_blocking(self.turn_store.append_events, event)
             answer = await self._call_approve(approve, call, tool)
+            if isinstance(answer, Always):
+                done = await run_blocking(self.turn_store.answer_always, asked, answer)
+                answer = done.state == "allowed" or done.reason
         self.pending_approvals.discard(call.id)
         if answer is True:
             return "" if _canonical_call(call) == shown else ALTERED_RESULT

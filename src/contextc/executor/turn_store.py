@@ -56,6 +56,7 @@ from contextc.messages import (
 from contextc.messages import ToolResult as ResultPart
 from contextc.models import Bill, Model, add_bills, bill
 from contextc.store import (
+    Always,
     Approval,
     Lease,
     Store,
@@ -1264,6 +1265,42 @@ class TurnStore:
             return None, [ToolStart(id=approval.call, name=approval.name)] if starts else []
 
         self._write(work)
+
+    def find_ruled(self, asked: Sequence[Approval]) -> list[Approval]:
+        """Return those that a rule would answer now."""
+
+        def work(tx: Transaction) -> list[Approval]:
+            return [each for each in asked if approvals.find_answering_rule(tx, self.lease.root, each) is not None]
+
+        return self.store.read(work) if asked else []
+
+    def answer_by_rule(self, approval: Approval, *, starts: bool) -> Approval | None:
+        """Store the answer of the rule that holds now, and if it allows the call that the tool starts.
+
+        Return the approval with its answer, or None if no rule holds.
+        """
+
+        def work(tx: Transaction) -> tuple[Approval | None, list[AnyEvent]]:
+            done = approvals.answer_by_rule(tx, self.lease.root, approval)
+            if done is None:
+                return None, []
+            begins = starts and done.state == "allowed"
+            return done, [
+                approvals.answer_event(done),
+                *([ToolStart(id=done.call, name=done.name)] if begins else []),
+            ]
+
+        self.has_approvals = True
+        return self._write(work)
+
+    def answer_always(self, approval: Approval, always: Always) -> Approval:
+        """Store the answer of a callback together with the rule that it makes."""
+
+        def work(tx: Transaction) -> tuple[Approval, list[AnyEvent]]:
+            done = approvals.answer_always(tx, self.lease.root, approval, always)
+            return done, [approvals.answer_event(done)]
+
+        return self._write(work)
 
     def _check_answers(self, tx: Transaction, turn: TurnRecord, ask_again: bool) -> None:
         """Raise `TurnWaits` if no approval of a waiting turn has an answer that was not applied yet."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from contextc._lazy import lazy_names
 from contextc.config import mask_secrets
 from contextc.errors import InvalidSetting
+from contextc.store.approval_rules import Always, ApprovalRule
 from contextc.store.approvals import Approval
 from contextc.store.message_log import Branch, Conversation, Lease, Recovered, Reference
 from contextc.store.store import Store, open_with
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from contextc.store.async_store import AsyncStore, AsyncStream
 
 __all__ = [
+    "Always",
     "Approval",
+    "ApprovalRule",
     "AsyncStore",
     "AsyncStream",
     "Branch",

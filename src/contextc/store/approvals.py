@@ -11,11 +11,20 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSONObject, fix_surrogates_in_json
+from contextc._json import JSONObject, as_object, fix_surrogates_in_json
 from contextc.errors import AlreadyAnswered, InvalidInput, StoreCorrupt, UnknownApproval
 from contextc.events import ApprovalAnswered
 from contextc.store import agent_calls
-from contextc.store.message_log import decode_row, find_tip, now_ms
+from contextc.store.approval_rules import (
+    BY_RULE,
+    Always,
+    ApprovalRule,
+    delete_rules_of,
+    find_rule,
+    insert_rule,
+    make_rule,
+)
+from contextc.store.message_log import agent_of, decode_row, find_tip, now_ms
 from contextc.store.transaction_engine import Row, Transaction, log_warning
 from contextc.store.turn_queue import defer_continuation
 from contextc.store.turn_records import TurnRecord, append_events, load_last_turn, load_turns_by_number
@@ -38,6 +47,9 @@ class Approval(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     With `question`, the call has begun, and the server of its tool asks that. `answer` has the values that were given,
     by the key of each form, until the call has them; `cancelled` is True if the person only closed the question.
+
+    `rule` is the id of the rule that answered, if one did. `target` is the tool that the call runs, if `name` is a tool
+    that runs others, and `speaker` the agent that has taken the turn over, if any.
     """
 
     id: str
@@ -65,6 +77,24 @@ class Approval(Struct, frozen=True, omit_defaults=True, kw_only=True):
     question: Question | None = None
     answer: dict[str, JSONObject] = {}
     cancelled: bool = False
+    rule: str = ""
+    target: str = ""
+    speaker: str = ""
+
+    @property
+    def ruled_tool(self) -> str:
+        """The tool that a rule is about."""
+        return self.target or self.name
+
+    @property
+    def ruled_arguments(self) -> JSONObject:
+        """The arguments that a rule is about."""
+        return as_object(self.arguments.get("arguments")) if self.target else self.arguments
+
+    @property
+    def ruled_agent(self) -> str:
+        """The agent that a rule is about."""
+        return self.speaker or agent_of(self.agent)
 
     def question_answer(self) -> QuestionAnswer | None:
         """Return the answer to a question, as its tool gets it. A question that expired was closed."""
@@ -80,8 +110,12 @@ SELECT = "SELECT a.body, c.name FROM main.approval a JOIN main.conversation c ON
 
 def insert_approvals(tx: Transaction, conversation: int, approvals: Sequence[Approval]) -> None:
     tx.run_many(
-        "INSERT INTO main.approval (id, conversation, turn, expires, body) VALUES (?, ?, ?, ?, ?)",
-        [(each.id, conversation, each.turn, each.expires, _encode(each)) for each in approvals],
+        "INSERT INTO main.approval (id, conversation, turn, expires, answered, unused, body)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [
+            (each.id, conversation, each.turn, each.expires, each.answered, int(not each.started), _encode(each))
+            for each in approvals
+        ],
     )
 
 
@@ -235,6 +269,92 @@ def answer(
     return _save_answer(tx, number, current, allow, reason, who, time)
 
 
+def store_rule(tx: Transaction, answered: Approval, always: Always) -> None:
+    """Store the rule that an answer makes, and answer by it what else the conversation waits for now."""
+    conversation, _ = _load_locked(tx, answered.id)
+    rule = rule_of_answer(answered, always)
+    insert_rule(tx, conversation, rule, always.seconds)
+    for each in load_pending(tx, answered.conversation):
+        if each.conversation == answered.conversation:
+            found = find_answering_rule(tx, conversation, each)
+            if found is not None and found.id == rule.id:
+                _save_answer(tx, conversation, replace(each, rule=rule.id), rule.allow, rule.reason, BY_RULE, now_ms())
+
+
+def find_answering_rule(tx: Transaction, conversation: int, approval: Approval) -> ApprovalRule | None:
+    """Return the rule that answers an approval now. None answers a question, or a call that the client runs."""
+    if approval.client or approval.question is not None:
+        return None
+    return find_rule(tx, conversation, approval.ruled_agent, approval.ruled_tool, approval.ruled_arguments)
+
+
+def answer_by_rule(tx: Transaction, conversation: int, approval: Approval) -> Approval | None:
+    """Store an approval together with the answer of the rule that holds now, as applied. Return None without a rule."""
+    rule = find_answering_rule(tx, conversation, approval)
+    if rule is None:
+        return None
+    done = replace(
+        approval,
+        state="allowed" if rule.allow else "denied",
+        answered=now_ms(),
+        reason=rule.reason[:MAX_REASON],
+        who=BY_RULE,
+        rule=rule.id,
+        started=True,
+        expires=0,
+    )
+    insert_approvals(tx, conversation, [done])
+    return done
+
+
+def answer_always(tx: Transaction, conversation: int, approval: Approval, always: Always) -> Approval:
+    """Store an approval that a callback has answered, as applied, with the rule that its answer makes."""
+    done = replace(
+        approval,
+        state="allowed" if always.allow else "denied",
+        answered=now_ms(),
+        reason=always.reason[:MAX_REASON],
+        who=always.who[:MAX_WHO],
+        started=True,
+        expires=0,
+    )
+    insert_approvals(tx, conversation, [done])
+    insert_rule(tx, conversation, rule_of_answer(done, always), always.seconds)
+    return done
+
+
+def rule_of_answer(approval: Approval, always: Always) -> ApprovalRule:
+    """Return the rule that an answer to an approval makes. Raises `InvalidInput`."""
+    if approval.client or approval.question is not None:
+        what = "a call that the client runs" if approval.client else "a question"
+        raise InvalidInput(f"approval {approval.id!r}: no rule can answer {what}", fix="Answer it without always.")
+    return make_rule(
+        always,
+        tool=approval.ruled_tool,
+        arguments=approval.ruled_arguments,
+        agent=approval.ruled_agent,
+        approval=approval.id,
+        who=approval.who,
+    )
+
+
+def answer_event(approval: Approval) -> ApprovalAnswered:
+    """Return the event of an answer."""
+    return ApprovalAnswered(
+        time=approval.answered,
+        agent=approval.agent,
+        turn=approval.turn,
+        step=approval.step,
+        id=approval.call,
+        name=approval.name,
+        approval=approval.id,
+        allowed=approval.state == "allowed",
+        text=approval.reason,
+        who=approval.who,
+        rule=approval.rule,
+    )
+
+
 def save_started(tx: Transaction, approval: Approval) -> None:
     """Record that the answer was applied: the tool starts, or its call got the declined result.
 
@@ -263,17 +383,21 @@ def withdraw(
 
 def redact_approvals(tx: Transaction, conversation: int, steps: Collection[tuple[object, object]] | None) -> None:
     """Remove what approvals quote of the messages of some steps (turn and index), or of all. Unreadable ones go."""
-    for number, body in tx.rows("SELECT number, body FROM main.approval WHERE conversation = ?", conversation):
+    redacted: list[str] = []
+    for number, id, body in tx.rows("SELECT number, id, body FROM main.approval WHERE conversation = ?", conversation):
         try:
             each = decode_row(_approval_from_json, body, "Approval")
         except StoreCorrupt as error:
             log_warning(f"approval {number} is removed: {error}")
             tx.run("DELETE FROM main.approval WHERE number = ?", number)
+            redacted.append(id)
             continue
         is_theirs = steps is None or (each.turn, each.step) in steps
+        redacted += [id] if is_theirs else []
         if is_theirs and (each.arguments or each.reason or each.result or each.question):
             asked = each.question and replace(each.question, requests=(), state=None)
             _update(tx, replace(each, arguments={}, reason="", result="", question=asked, answer={}))
+    delete_rules_of(tx, redacted)
 
 
 def _load_locked(tx: Transaction, id: str) -> tuple[int, Approval | None]:
@@ -292,25 +416,15 @@ def _save_answer(
 ) -> Approval:
     done = replace(approval, state="allowed" if allow else "denied", reason=reason[:MAX_REASON], who=who, answered=time)
     _update(tx, done)
-    event = ApprovalAnswered(
-        time=time,
-        agent=done.agent,
-        turn=done.turn,
-        step=done.step,
-        id=done.call,
-        name=done.name,
-        approval=done.id,
-        allowed=allow,
-        text=done.reason,
-        who=who,
-    )
-    append_events(tx, conversation, [event])
+    append_events(tx, conversation, [answer_event(done)])
     defer_continuation(tx, *agent_calls.find_outermost_caller(tx, conversation, done.agent))
     return done
 
 
 MAX_REASON = 10_000
 """Maximum length of the reason of an answer."""
+MAX_WHO = 200
+"""Maximum length of the person of an answer."""
 
 
 def _update(tx: Transaction, approval: Approval) -> None:

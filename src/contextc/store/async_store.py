@@ -253,6 +253,8 @@ class AsyncStore:
     approvals = AwaitedMethod(Store.approvals)
     turn_approvals = AwaitedMethod(Store.turn_approvals)
     answer_approval = AwaitedMethod(Store.answer_approval)
+    approval_rules = AwaitedMethod(Store.approval_rules)
+    revoke_rule = AwaitedMethod(Store.revoke_rule)
     answered_turns = AwaitedMethod(Store.answered_turns)
     cancel_turn = AwaitedMethod(Store.cancel_turn)
     stop_turn = AwaitedMethod(Store.stop_turn)

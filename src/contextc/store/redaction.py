@@ -457,6 +457,10 @@ def redact_text_outside_messages(tx: Transaction, tree: int, text: str) -> None:
     for number, body in tx.rows("SELECT number, body FROM main.overlay WHERE tree = ?", tree):
         if _contains(body, text):
             tx.run("DELETE FROM main.overlay WHERE number = ?", number)
+    rules = tx.rows(f"SELECT t.number, t.body {OF_CONVERSATION.format(table='approval_rule')}", tree)
+    for number, body in rules:  # the next such call is asked for again
+        if _contains(body, text):
+            tx.run("DELETE FROM main.approval_rule WHERE number = ?", number)
     entries = tx.rows(
         "SELECT e.body FROM main.conversation c JOIN main.transcript s ON s.conversation = c.name"
         " JOIN main.transcript_entry e ON e.transcript = s.number WHERE c.tree = ?"

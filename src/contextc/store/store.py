@@ -17,6 +17,7 @@ from contextc.errors import ContextcError, InvalidInput, InvalidMessage, Invalid
 from contextc.events import AnyEvent
 from contextc.messages import Message, validate_message
 from contextc.store import (
+    approval_rules,
     approvals,
     branches,
     conversation_list,
@@ -29,7 +30,8 @@ from contextc.store import (
     turn_records,
 )
 from contextc.store import turn_records as records
-from contextc.store.approvals import Approval
+from contextc.store.approval_rules import Always, ApprovalRule
+from contextc.store.approvals import MAX_WHO, Approval
 from contextc.store.conversation_list import ConversationOverview, ConversationPage
 from contextc.store.leases import LeaseManager
 from contextc.store.message_log import (
@@ -58,7 +60,6 @@ if TYPE_CHECKING:
 
 EXPIRE_BATCH = 500
 MAX_CACHED_TIPS = 10_000
-MAX_WHO = 200
 
 
 class Store:
@@ -517,7 +518,7 @@ class Store:
     def answer_approval(
         self,
         id: str,
-        allow: bool,
+        allow: bool | Always,
         *,
         reason: str = "",
         who: str = "",
@@ -533,9 +534,17 @@ class Store:
         have one. `content` answers one with a `question`: the values of its form, or of several forms by their keys.
         A server is told of a question that is denied; with `cancel`, that it was closed without a decision.
 
+        With `Always(…)` as the answer, a rule is stored in the same transaction, which answers later calls, and what
+        else the conversation waits for now.
+
         The first answer counts: a later one raises `AlreadyAnswered`, which names who answered and when. The turn is
         not continued by this; `in_transaction` can submit that in the same transaction. Raises `UnknownApproval`.
         """
+        always = allow if isinstance(allow, Always) else None
+        if always is not None:
+            always = replace(always, reason=reason or always.reason, who=who or always.who)
+            always.check()
+            allow, reason, who = always.allow, always.reason, always.who
         if not isinstance(allow, bool):
             raise InvalidInput(
                 "allow must be True or False", got=allow, fix="To deny with a reason, pass False and reason=…."
@@ -548,13 +557,13 @@ class Store:
         known = self.read(lambda tx: approvals.load_approval(tx, id))
         if known.state == "pending" and 0 < known.expires <= now_ms():
             expire_approvals(self, known.conversation)
-        time = now_ms()
+        time, verdict = now_ms(), allow
 
         def work(tx: Transaction) -> Approval:
             done = approvals.answer(
                 tx,
                 id,
-                allow=allow,
+                allow=verdict,
                 reason=reason,
                 who=who[:MAX_WHO],
                 time=time,
@@ -563,11 +572,21 @@ class Store:
                 content=content,
                 cancelled=cancel,
             )
+            if always is not None:
+                approvals.store_rule(tx, done, always)
             if in_transaction is not None:
                 in_transaction(tx, done)
             return done
 
         return self.write(work, repeatable=in_transaction is None)
+
+    def approval_rules(self, *, ended: bool = False) -> list[ApprovalRule]:
+        """Return the rules that answer calls in advance, oldest first; with `ended` also those that hold no longer."""
+        return self.read(lambda tx: approval_rules.load_rules(tx, ended=ended))
+
+    def revoke_rule(self, id: str, *, who: str = "") -> ApprovalRule:
+        """Revoke a rule: it does not hold for the next call, in any process. Raises `UnknownRule`."""
+        return self.write(lambda tx: approval_rules.revoke_rule(tx, id, who[:MAX_WHO]), repeatable=True)
 
     def answered_turns(self) -> list[tuple[str, str, int]]:
         """Return the turns that wait although all their approvals are answered: conversation, agent and turn."""

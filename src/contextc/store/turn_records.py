@@ -620,6 +620,11 @@ def delete_records(tx: Transaction, conversation: int) -> None:
         tx.run(f"DELETE FROM main.{table} WHERE place BETWEEN ? AND ?", low, high)
     for table in ("queue", "trigger_state", "approval", "turn_request", "worker_turn", "queue_key", "agent_call"):
         tx.run(f"DELETE FROM main.{table} WHERE conversation = ?", conversation)
+    tx.run(  # rules of this conversation only, and those that quote it
+        "DELETE FROM main.approval_rule WHERE bound = ? OR (conversation = ? AND quotes = 1)",
+        conversation,
+        conversation,
+    )
 
 
 # ── events by type ────────────────────────────────────────────────────────────────────────────────────────────────────
