@@ -15,6 +15,7 @@ from tests.browser.scripted_model import Model, calls, text_reply
 from tests.browser.test_navigation import NARROW
 from tests.browser.test_open_request import BROKEN
 from tests.conftest import THOROUGH
+from tests.web.sample_conversations import Life
 
 PANEL = "[role=tabpanel]"
 LOOKS: dict[str, dict[str, Any]] = {  # the options of a context
@@ -144,3 +145,32 @@ def test_an_opened_file_has_no_accessibility_violations(server: str, visiting: V
         expect(panel).not_to_be_empty()
         assert shut_out(person.page, PANEL) == [], tab
     assert shut_out(person.page) == []
+
+
+@looks("dark")
+def test_the_other_views_have_no_accessibility_violations(
+    store: cc.Store, server: str, visiting: Visit, look: dict[str, Any]
+) -> None:
+    """Guarantees 12.2, 13.1: resets in a chat, the overview, the search, comparisons, open rows, the live view."""
+    busy(store)
+    other = Life(store, name="other")
+    other.turn("long\n" * 900)
+    other.turn("and then?")
+    person = visiting(server, **look)
+    views = {
+        "c/demo": "[data-testid=messages] .marker",
+        "overview": "main table",
+        "search?q=look": "[data-testid=search-hit] mark",
+        "compare/demo/other": "[data-testid=first-difference]",
+        "live": "main",
+        "c/other/inspect?tab=messages&q=long": "[data-testid=as-sent]",
+        "c/demo/inspect?tab=diff&to=1": "[role=tabpanel]",
+        "c/demo/inspect?tab=composition": "[role=tabpanel]",
+    }
+    for view, expected in views.items():
+        person.page.goto("about:blank")  # so that nothing of the view before is still there
+        person.open("#/" + view)
+        expect(person.page.locator(expected).first).to_be_visible()
+        if "/inspect" in view:
+            expect(person.page.get_by_test_id("budget")).to_be_visible()
+        assert shut_out(person.page) == [], view

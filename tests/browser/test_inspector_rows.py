@@ -244,8 +244,19 @@ def test_tools_of_an_opened_file_are_rows(person: Person) -> None:
     expect(lines.locator(".line.is-target")).to_contain_text("Relative to the root.")
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("width", [390, 1440])
+OVERLAPS = """() => {
+  const controls = [...document.querySelectorAll(".line-bar :is(button, input, select, .hit-count)")];
+  const some = controls.map((each) => [each, each.getBoundingClientRect()]);
+  const before = (a, b) => a.right <= b.left + 1 || a.bottom <= b.top + 1;
+  const named = (each) => each.ariaLabel ?? each.textContent;
+  return some.flatMap(([one, a], at) => some.slice(at + 1).filter(([, b]) => !before(a, b) && !before(b, a))
+    .map(([other]) => `${named(one)} over ${named(other)}`));
+}"""
+
+
+@pytest.mark.parametrize(
+    "width", [390, pytest.param(900, marks=pytest.mark.thorough), pytest.param(1440, marks=pytest.mark.thorough)]
+)
 def test_controls_fit_on_every_screen(life: Life, server: str, visiting: Visit, width: int) -> None:
     page = visiting(server, viewport={"width": width, "height": 720}).open(link(life, 4, "?tool=read_file"))
     expect(rows(page).first).to_be_visible()
@@ -253,6 +264,8 @@ def test_controls_fit_on_every_screen(life: Life, server: str, visiting: Visit, 
     search = lines_of(page).get_by_role("searchbox")
     search.fill("b.py")
     expect(lines_of(page).get_by_test_id("hit-count")).to_have_text("1 of 2")
+    expect(page.page.get_by_test_id("go-to-change")).to_be_visible()
+    assert page.page.evaluate(OVERLAPS) == []
     assert page.page.evaluate("document.documentElement.scrollWidth") <= width
 
 

@@ -124,6 +124,11 @@ def test_a_whole_conversation_without_a_mouse(talks: cc.Store, person: Person, m
     keys, page = person.page.keyboard, person.page
     person.open()
     expect(person.composer).to_be_focused()
+    keys.press("Tab")
+    expect(page.get_by_text("Skip to main content")).to_be_focused()
+    keys.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+    keys.press("/")
     keys.type("Hello")
     keys.press("Shift+Enter")
     keys.type("there")

@@ -5,6 +5,8 @@ import shutil
 import sqlite3
 from pathlib import Path
 
+import pytest
+
 import contextc as cc
 from tests.cli.conftest import Run
 
@@ -112,6 +114,21 @@ def test_a_narrow_terminal_shows_titles_too(run: Run) -> None:
         lines = shown.splitlines()
         assert any("A bed of" in line for line in lines)
         assert all(len(line.rstrip()) <= 80 for line in lines if "mmm" not in line)
+
+
+@pytest.mark.parametrize("columns", ["80", "48"])
+def test_a_narrow_terminal_cuts_no_figure(run: Run, tmp_path: Path, columns: str) -> None:
+    """A long name wraps; 1,234 stays 1,234."""
+    with sqlite3.connect(tmp_path / "sessions.db") as connection:
+        connection.execute("CREATE TABLE agent_messages (id INTEGER PRIMARY KEY, session_id, message_data, created_at)")
+        for name in ("a conversation with a name that is longer than that of others " * 2, "short"):
+            rows = [(name, json.dumps({"role": "user", "content": f"{number}"})) for number in range(1_234)]
+            connection.executemany("INSERT INTO agent_messages (session_id, message_data) VALUES (?, ?)", rows)
+    connection.close()
+    shown = run("import", "sessions.db", "--store", "sqlite:///chat.db", COLUMNS=columns).stdout
+    assert shown.count("1,234 ") == 4, shown  # messages and new ones
+    assert shown.count("2,468 ") == 2, shown
+    assert all(len(line.rstrip()) <= int(columns) for line in shown.splitlines()), shown
 
 
 def test_an_import_that_stops_in_the_middle_reports_what_is_stored(run: Run, tmp_path: Path) -> None:

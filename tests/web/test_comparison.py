@@ -188,6 +188,28 @@ def test_two_conversations_are_compared(client: TestClient, store: cc.Store) -> 
     assert client.get("/api/compare", params={"a": "demo"}).status_code == 400
 
 
+def test_ids_of_calls_are_no_difference_between_two_runs(client: TestClient, store: cc.Store) -> None:
+    """Models choose them, so they are others in each run."""
+    for provider in (provider_of(SONNET), provider_of()):
+        name = provider.name
+        lives = [Life(store, provider, f"{name} {each}") for each in ("one", "two")]
+        for number, life in enumerate(lives):
+            for step in range(2):
+                call = cc.tool_call(f"call_{number}{step}", "look", {"path": "a.py"})
+                life.turn("look", cc.assistant("so", tool_calls=[call]))
+                store.append(life.name, cc.tool_result(call.id, "look", "print(1)"))
+                life.answer("it prints 1")
+        asked = {"a": lives[0].name, "b": lives[1].name}
+        only_ids = client.get("/api/compare", params=asked).json()["first"]
+        assert only_ids["position"] == 2
+        assert only_ids["reason"] == "The tool call look changed: only the id of the call differs."
+        lives[0].turn("and b.py?")
+        lives[1].turn("and c.py?")
+        later = client.get("/api/compare", params=asked).json()["first"]
+        assert later["position"] == 5
+        assert later["reason"] == "The user message changed: its text changed."
+
+
 def test_a_shorter_run_differs_where_it_ends(client: TestClient, store: cc.Store) -> None:
     one, two = Life(store), Life(store, name="other")
     one.turn("hi")

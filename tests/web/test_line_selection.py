@@ -172,11 +172,17 @@ def test_lines_are_loaded_by_their_indexes(ask: Asking) -> None:
 def test_shortened_and_left_out_are_apart(client: TestClient, store: cc.Store) -> None:
     life = Life(store, provider_of(window=6_000))
     life.turn("look", cc.assistant(tool_calls=[cc.tool_call("a", "look", {})]))
-    store.append("demo", cc.tool_result("a", "look", "x " * 12_000))
+    store.append("demo", cc.tool_result("a", "look", "x " * 6_000 + "a needle " + "x " * 6_000))
     life.answer()
     ask = Asking(client, life)
-    assert [each["reduction"] for each in lines(ask, 2, state="shortened")] == ["shortened"]
+    (shortened,) = lines(ask, 2, state="shortened")
+    assert shortened["reduction"] == "shortened"
     assert selection(ask, 2)["states"]["shortened"] == 1
+    assert "needle" not in shortened["text"]
+    assert selection(ask, 2, search="needle")["indexes"] == [
+        shortened["index"]
+    ]  # what was left out of it is found, too
+    assert [each["index"] for each in ask.request(2, "/lines", search="Needle")["lines"]] == [shortened["index"]]
     for number in range(30):
         life.turn(f"{number} " + "so it goes " * 100)
     last = selection(ask, 32, state="left")

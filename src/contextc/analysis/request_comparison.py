@@ -98,7 +98,32 @@ class ComparedItem(Struct, kw_only=True, eq=False, dict=True):
     def shape(self) -> tuple[str, ...]:
         if self.section == "tools":
             return ("tool", self.name)
-        return (self.section, self.type, self.role, self.call if self.type in ("tool_call", "tool_result") else "")
+        return (self.section, self.type, self.role, self.call if self.is_paired else "")
+
+    @property
+    def is_paired(self) -> bool:
+        return self.type in ("tool_call", "tool_result")
+
+    def differs_in_id(self, other: "ComparedItem") -> bool:
+        """Return True if this and another call, or result, are the same but for the id of the call."""
+        if not self.is_paired or (self.type, self.name, self.role) != (other.type, other.name, other.role):
+            return False
+        if self.call == other.call:
+            return False
+        if self.element is None or other.element is None:
+            return self.text == other.text
+        return _without_call_ids(self.element.value) == _without_call_ids(other.element.value)
+
+
+CALL_IDS = ("id", "call_id", "tool_use_id", "tool_call_id", "toolUseId")
+
+
+def _without_call_ids(value: JSON, depth: int = 0) -> JSON:
+    """Return a call or a result without the id of the call, which stands beside its other fields or one level below."""
+    fields = as_object(value)
+    if not fields or depth > 1:
+        return value
+    return {name: _without_call_ids(each, depth + 1) for name, each in fields.items() if name not in CALL_IDS}
 
 
 def element_items(view: RequestView) -> list[ComparedItem]:
@@ -531,14 +556,23 @@ def _pair_blocks(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> It
 
 
 def _pair_by_shape(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) -> Iterator[_Pair]:
-    """Pair items that can be versions of each other, in order. The others were removed or added."""
+    """Pair items that can be versions of each other, in order. The others were removed or added.
+
+    Calls and results have the id of the call in common. If both ids are on one side only, they are paired by the tool.
+    """
     left = Counter([each.shape for each in old])
     right = Counter([each.shape for each in new])
     one = other = 0
     while one < len(old) or other < len(new):
         before = old[one] if one < len(old) else None
         now = new[other] if other < len(new) else None
-        if before is not None and now is not None and before.shape == now.shape:
+        if (before is not None and now is not None and before.shape == now.shape) or (
+            before is not None
+            and now is not None
+            and before.is_paired
+            and (before.type, before.role, before.name) == (now.type, now.role, now.name)
+            and not (right[before.shape] or left[now.shape])
+        ):
             yield before, now
         elif before is not None and (now is None or not right[before.shape] or left[now.shape]):
             yield before, None
@@ -658,6 +692,8 @@ def _compare_texts(change: _Change) -> tuple[list[Segment], str]:
         is_same = old.key == new.key
         segments = show_text("same", new.text) if is_same else diff_texts(old.text, new.text)
         return segments, describe_way(old.path, new.path, is_same=is_same)
+    if old.differs_in_id(new):
+        return diff_texts(old.call, new.call), ONLY_ID
     segments = diff_texts(old.text, new.text)
     if len(old.text) + len(new.text) > MAX_RECOGNISED:
         return segments, ""
@@ -711,6 +747,8 @@ def _differs_outside(rules: CacheRules, name: str, old: Mapping[str, JSON], new:
     return one != other
 
 
+ONLY_ID = "only the id of the call differs"
+ONLY_ID_FIX = "Send calls and results again with the ids that they had."
 _PLACES = {"tools": "tool", "system": "system prompt", "messages": "message", "settings": "setting"}
 _TYPES = {
     "tool_call": "tool call", "tool_result": "tool result", "reasoning": "reasoning", "media": "media",
@@ -744,6 +782,8 @@ def _fix_of(difference: Difference) -> str:
     if difference.section == "tools" and difference.kind != "changed":
         return "Send the same tools in every request of a conversation."
     if difference.kind == "changed":
+        if difference.note == ONLY_ID:
+            return ONLY_ID_FIX
         found = next((fix for text, fix in DESCRIPTIONS.values() if text == difference.note), "")
         return found or DESCRIPTIONS["text"][1]
     return DESCRIPTIONS["text"][1]
@@ -753,6 +793,7 @@ def _fix_of(difference: Difference) -> str:
 # Comparison of two conversations as a whole: their figures side by side, and the first request that differs.
 
 
+KEYS_OF_CONVERSATIONS = ("prompt_cache_key", "safety_identifier", "user")
 WORD = re.compile(r"\w+")
 MAX_COMPARED = 10_000
 """Characters of the first messages that are compared."""
@@ -826,7 +867,9 @@ class FirstDifference(Struct, frozen=True, kw_only=True):
 
 
 class ConversationComparison(Struct, frozen=True, kw_only=True):
-    """Two conversations side by side. `first` is None if all their requests are the same."""
+    """Two conversations side by side. `first` is None if all their requests are the same. Requests that differ only in
+    ids of calls, which are new in each run, are named if no other differs.
+    """
 
     a: RunFigures
     b: RunFigures
@@ -913,24 +956,53 @@ def _compare_costs(one: Iterable[CostLine], other: Iterable[CostLine]) -> list[C
 
 
 def _find_first(store: Store, one: Sequence[RequestView], other: Sequence[RequestView]) -> FirstDifference | None:
+    only_ids: FirstDifference | None = None
     for position, (a, b) in enumerate(zip_longest(one, other), 1):
         if a is None or b is None:
             one_side, other_side = (name_request(each) if each is not None else None for each in (a, b))
             return FirstDifference(position=position, a=one_side, b=other_side, reason="")
         if not _is_equal(store, a, b):
-            found = compare_two_requests(store, a, b)
             items = load_compared_items(store, a, b)
             equal = count_equal_items(*items)
-            return FirstDifference(
+            differs_in_ids = _differs_in_ids(*items)
+            if differs_in_ids and only_ids is not None:
+                continue
+            found = compare_two_requests(store, a, b)
+            first = FirstDifference(
                 position=position,
                 a=found.before,
                 b=found.after,
-                reason=found.reason,
+                reason=_first_reason(found),
                 related=position > 1 or _begin_alike(*items),
                 equal=equal,
                 equal_tokens=sum([each.tokens for each in items[1][:equal]]),
             )
-    return None
+            if not differs_in_ids:
+                return first
+            only_ids = first
+    return only_ids
+
+
+def _first_reason(found: RequestComparison) -> str:
+    """Return what differs first between requests of two conversations, apart from keys and ids that always differ."""
+    broken = found.differences[found.break_index] if found.break_index is not None else None
+    if broken is None or not _is_own(broken):
+        return found.reason
+    content = next((each for each in found.differences if each.section != "settings" and not _is_own(each)), None)
+    other = next((each for each in found.differences if each.section != "settings"), broken)
+    return _describe_difference(content or other)
+
+
+def _is_own(difference: Difference) -> bool:
+    """Return True if each conversation has a value of its own for it."""
+    return difference.name in KEYS_OF_CONVERSATIONS or difference.note == ONLY_ID
+
+
+def _differs_in_ids(one: Sequence[ComparedItem], other: Sequence[ComparedItem]) -> bool:
+    """Return True if two requests are the same but for the ids of calls."""
+    if len(one) != len(other):
+        return False
+    return all([a.key == b.key or a.differs_in_id(b) for a, b in zip(one, other, strict=True)])
 
 
 def _begin_alike(one: Sequence[ComparedItem], other: Sequence[ComparedItem]) -> bool:

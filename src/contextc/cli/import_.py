@@ -6,6 +6,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated
 
+from rich.cells import cell_len
 from rich.table import Table
 
 from contextc.cli.command_line import Argument, Exit, Option
@@ -21,7 +22,8 @@ from contextc.interchange.log_import import OnRequest
 from contextc.interchange.sources import session_source_names, source_names
 from contextc.store import Conversation, Store
 
-MAX_ROWS, MIN_TITLE_WIDTH = 20, 8
+MAX_ROWS, MIN_TITLE_WIDTH, MIN_NAME_WIDTH = 20, 8, 16
+CELL_PADDING = 2  # spaces of rich around a cell
 COLUMNS = ("messages", "new", "requests", "calls", "branches", "tokens")
 REQUESTS_COLUMN = 3
 DEFAULT_FIGURES = ("", "", "", "0", "0", "1", "")
@@ -182,23 +184,39 @@ def _print_table(taken: list[ImportedConversation], summary: ImportSummary) -> N
             columns.remove(column)
     room = _title_width(heads, rows, columns)
     is_beside = room >= MIN_TITLE_WIDTH
-    table = Table(box=None, header_style="bold")
+    widths = {column: max(cell_len(each[column]) for each in (heads, *rows)) for column in columns}
+    if not is_beside:  # a long name wraps, a figure never
+        widths[0] = max(min(widths[0], MIN_NAME_WIDTH), widths[0] + room)
+    titles = room if is_beside else -CELL_PADDING
+    table = Table(
+        box=None, header_style="bold", width=sum(widths.values()) + CELL_PADDING * (len(columns) + 1) + titles
+    )
     for column in columns:
-        table.add_column(heads[column], justify="right" if column else "left", no_wrap=True, overflow="fold")
+        table.add_column(
+            heads[column],
+            justify="right" if column else "left",
+            width=widths[column],
+            no_wrap=column > 0,
+            overflow="fold",
+        )
     if is_beside:
-        table.add_column("title", no_wrap=True)
+        table.add_column("title", width=room, no_wrap=True)
     for row, each in zip_longest(rows, taken[:MAX_ROWS]):
         title = each.title if each is not None else ""
         shown = [row[column] for column in columns]
         table.add_row(*shown, *([escape_markup(_cut(title, room))] if is_beside else []))
         if title and not is_beside:
             table.add_row(f"  {escape_markup(_cut(title, max(MIN_TITLE_WIDTH, len(row[0]) - 2)))}")
-    out.print(table)
+    out.print(table, crop=False)
 
 
 def _title_width(heads: tuple[str, ...], rows: list[tuple[str, ...]], columns: list[int]) -> int:
     """Return the width that is left for a title."""
-    return out.width - 2 - sum(max(len(each[column]) for each in (heads, *rows)) + 2 for column in columns)
+    return (
+        out.width
+        - CELL_PADDING
+        - sum(max(cell_len(each[column]) for each in (heads, *rows)) + CELL_PADDING for column in columns)
+    )
 
 
 def _cut(title: str, room: int) -> str:

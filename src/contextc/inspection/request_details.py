@@ -429,7 +429,7 @@ def page_lines(
     """Return a page of lines. `only` is "shown", "left" (left out or shortened), or empty for all.
 
     Lines are numbered: first what was sent, in order, then what was left out. `after` is the number of lines to skip.
-    `search` selects the lines whose text contains it, regardless of case.
+    `search` selects the lines whose text contains it, as sent or as stored, regardless of case.
     """
     end = len(request.items)
     hidden = [] if only == "shown" or (not only and not search and after + limit < end) else request.left_out_places
@@ -444,7 +444,8 @@ def page_lines(
     for first in range(after, len(numbers), LINES_PER_BATCH):
         some = build_numbered_lines(request, numbers[first : first + LINES_PER_BATCH], hidden, figures)
         for place, each in enumerate(some, first + 1):
-            if wanted in f"{each.text}\n{each.why}\n{each.role}\n{each.kind}\n{each.seq}".casefold():
+            texts = (each.text, each.original, each.why, each.role, each.kind, str(each.seq))
+            if wanted in "\n".join(texts).casefold():
                 found.append(each)
                 if len(found) == limit:
                     return LinePage(found, place < len(numbers), place)
@@ -660,9 +661,16 @@ def _sent_lines(request: RequestDetails, paid: Collection[int]) -> list[_Line]:
     for index, (item, sent) in enumerate(render_sent_items(request.items, messages, fetchable=request.fetchable)):
         state = "unchanged" if index < request.shared else "again" if is_sent_again(request, index) else "new"
         details = describe_parts(sent.message.parts, short=True)
-        values = _facet_values(state, item.role, details, reduced=is_reduced(item), paid=index in paid)
-        found.append(_Line(index, tokens[index], values, partial(searched_text, sent.message)))
+        reduced = is_reduced(item)
+        values = _facet_values(state, item.role, details, reduced=reduced, paid=index in paid)
+        stored = messages.get(item.place) if reduced else None
+        found.append(_Line(index, tokens[index], values, partial(_searched_texts, sent.message, stored)))
     return found
+
+
+def _searched_texts(sent: Message, stored: Message | None) -> str:
+    """Return the text of a message as it was sent and, if it was shortened, as it is stored."""
+    return searched_text(sent) if stored is None else f"{searched_text(sent)}\n{searched_text(stored)}"
 
 
 def _left_out_lines(request: RequestDetails) -> list[_Line]:

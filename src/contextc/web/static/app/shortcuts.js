@@ -47,7 +47,20 @@ export function newConversation() {
   requestAnimationFrame(() => requestAnimationFrame(() => document.getElementById("composer")?.focus()));
 }
 
+/** The first Tab of a loaded page reaches the skip link, also where a field got the focus by itself. */
+function beginWithSkipLink() {
+  const events = ["keydown", "pointerdown"];
+  const first = (event) => {
+    for (const name of events) removeEventListener(name, first, true);
+    if (event.key !== "Tab" || event.shiftKey || isOverlayOpen()) return;
+    event.preventDefault();
+    document.querySelector(".skip").focus();
+  };
+  for (const name of events) addEventListener(name, first, true);
+}
+
 export function listenForKeys() {
+  beginWithSkipLink();
   addEventListener("keydown", (event) => {
     const held = event.ctrlKey || event.metaKey;
     const key = event.key.toLowerCase();

@@ -101,7 +101,7 @@ export function Trigger({ name }) {
 /** Marker of a cache reset: from here on, requests have another prefix. */
 export function Epoch({ request, href }) {
   return html`
-    <div class="marker" role="separator" aria-label=${resetLabel(request.why)}>
+    <div class="marker" role="note" aria-label=${resetLabel(request.why)}>
       <span>${visible(resetLabel(request.why))}</span>
       <a href=${href}>Show changes</a>
     </div>`;

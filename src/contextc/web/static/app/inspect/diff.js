@@ -202,7 +202,7 @@ function label({ section, type, role, name }) {
 
 /** A text with its changes. */
 function Words({ segments, without = "" }) {
-  return html`<pre class="compare-words" dir="auto">${segments.filter((each) => each.kind !== without).map((each, index) => {
+  return html`<pre class="compare-words" dir="auto" tabindex="0">${segments.filter((each) => each.kind !== without).map((each, index) => {
     if (each.kind === "folded") return html`<span key=${index} class="compare-gap">… ${plural(each.count, "character")} unchanged …</span>`;
     if (each.kind === "cut") return html`<span key=${index} class="compare-gap">… ${plural(each.count, "more character")} …</span>`;
     const Element = ELEMENTS[each.kind];

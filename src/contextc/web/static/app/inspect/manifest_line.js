@@ -160,16 +160,22 @@ function Opened({ line, detail, sought, isTarget, goTo }) {
     ${data && html`<div data-testid="as-sent">${data.definition
         ? html`<${Definition} line=${data} sought=${sought} />`
         : html`<${Parts} parts=${data.parts} text=${data.text} line=${data} sought=${sought} goTo=${goTo} />`}</div>`}
-    ${data?.original_parts && html`<details class="line-rest" data-testid="original"><summary>Original message</summary>
-      <${Parts} parts=${data.original_parts} text=${data.original} /></details>`}
+    ${data?.original_parts && html`<details class="line-rest" data-testid="original" open=${isOnlyIn(data.original, data.text, sought)}><summary>Original
+      message</summary><${Parts} parts=${data.original_parts} text=${data.original} sought=${sought} /></details>`}
     ${data?.parts?.length > 0 && html`<details class="line-rest"><summary>As JSON</summary><${Code}
         text=${JSON.stringify(data.parts, null, 2)} language="json" limit=${20000} /></details>`}
   </div>`;
 }
 
+/** Return true if a search term is in a text, and not in another one. */
+function isOnlyIn(text, other, sought) {
+  const words = sought.trim().toLowerCase();
+  return Boolean(words) && text.toLowerCase().includes(words) && !other.toLowerCase().includes(words);
+}
+
 const reasonTitle = (line) => (line.kind === "summary" ? "Summary" : line.shown ? "Sent" : "Left out");
 
-const PlainText = ({ text, sought = "" }) => html`<pre class="words"><${Highlighted} text=${readable(text)} sought=${sought} /></pre>`;
+const PlainText = ({ text, sought = "" }) => html`<pre class="words" tabindex="0"><${Highlighted} text=${readable(text)} sought=${sought} /></pre>`;
 
 /** JSON with colours, or with the search term marked. */
 const Json = ({ value, sought, limit = 8000 }) => {
