@@ -34,6 +34,8 @@ SAFE_PROVIDER_FACTS = frozenset({"window", "output"})
 """Facts about a provider that a project's file may state without being trusted."""
 MODELS, PROVIDERS, MCP = "models", "providers", "mcp"
 OBSERVATION = "observation"
+LINT = "lint"
+"""The table with the settings of the linter, which `linting.lint_settings` reads. It needs no trust."""
 OBSERVATION_SETTINGS = {"keep_days": "observation_keep_days", "max_bytes": "observation_max_bytes"}
 """The names in the table `[observation]`, and their settings."""
 TABLE_HELP = {
@@ -202,7 +204,7 @@ def find_untrusted_file(
     changes = [
         describe_change(name, value)
         for name, value in content.items()
-        if name not in SAFE_SETTINGS and name not in TABLE_HELP
+        if name not in SAFE_SETTINGS and name not in TABLE_HELP and name != LINT
     ]
     for kind, named in ((PROVIDERS, providers), (MCP, _get_tables(MCP, path, content))):
         for name, facts in named.items():
@@ -488,7 +490,7 @@ def _read_settings_file(path: str, names: set[str]) -> dict[str, Setting]:
     for kind in TABLE_HELP:
         _get_tables(kind, path, content)
     limits = _read_observation(path, content)
-    content = {name: value for name, value in content.items() if name != OBSERVATION}
+    content = {name: value for name, value in content.items() if name not in (OBSERVATION, LINT)}
     names = names - set(OBSERVATION_SETTINGS.values())
     for name, value in content.items():
         if name not in TABLE_HELP and name not in names:  # the value is not shown: it may be a secret

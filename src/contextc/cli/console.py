@@ -37,6 +37,7 @@ FormatOption = Annotated[
     Option("--format", "-f", help="The format: openai_chat, anthropic, gemini, … (default: recognised)."),
 ]
 JSONOption = Annotated[bool, Option("--json", help="Print JSON.")]
+SarifOption = Annotated[bool, Option("--sarif", help="Print SARIF 2.1.0, for code scanning.")]
 YesOption = Annotated[bool, Option("--yes", "-y", help="Do not ask. Needed with --json, and without a terminal.")]
 
 

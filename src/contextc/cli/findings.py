@@ -12,10 +12,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc.cli.command_line import Argument, Exit, Option
-from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, print_json, progress_bar
+from contextc.cli.console import FormatOption, JSONOption, SarifOption, err, escape_markup, print_json, progress_bar
 from contextc.cli.import_ import import_named_files
 from contextc.cli.inputs import StoreOption, open_configured_store
-from contextc.cli.sarif import SarifOption
 from contextc.errors import InvalidInput, InvalidSetting, UnknownConversation
 from contextc.interchange.found_conversation import to_name
 from contextc.observation.observed_request import ObservedRequest

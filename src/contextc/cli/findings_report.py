@@ -20,7 +20,7 @@ from contextc.analysis.cost_by_content import add_costs
 from contextc.analysis.cost_replay import add_replays
 from contextc.analysis.finding import shorten
 from contextc.cli.console import escape_markup, format_dollars, out, pluralize
-from contextc.cli.sarif import Level, SarifResult, SarifRule, conversation_uri, make_sarif
+from contextc.linting.sarif import Level, SarifResult, SarifRule, conversation_uri, make_sarif
 
 CHANGE_WIDTH = 100
 MAX_NUMBERS = 8

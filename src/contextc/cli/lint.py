@@ -1,13 +1,15 @@
 """`contextc lint`, `fix` and `convert`: check, repair and convert requests in files."""
 
+import os
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Annotated, cast
+from typing import Annotated, NamedTuple, cast
 
 from rich.table import Table
 
-from contextc._json import JSON, JSONObject, decode_json
+from contextc._json import JSON, JSONObject, as_objects, decode_json
 from contextc.cli.command_line import Argument, Exit, Option
-from contextc.cli.console import FormatOption, JSONOption, err, escape_markup, out, pluralize, print_json
+from contextc.cli.console import FormatOption, JSONOption, SarifOption, err, escape_markup, out, pluralize, print_json
 from contextc.cli.explain import find_channels
 from contextc.cli.inputs import (
     RequestOption,
@@ -17,13 +19,15 @@ from contextc.cli.inputs import (
     read_input,
     write_output,
 )
-from contextc.cli.sarif import SarifOption, SarifResult, SarifRule, conversation_uri, file_uri, make_sarif
 from contextc.compiler.past_requests import load_channel_formatter, rebuild, was_answered
 from contextc.errors import InvalidInput, InvalidRequest, InvalidSetting
 from contextc.formats import format_names
 from contextc.formats.rules_docs import find_rule
-from contextc.interchange.open_any import detect_format, is_request_log, recorded_requests
+from contextc.interchange.log_import import is_request_body
+from contextc.interchange.open_any import LabelledRequest, detect_format, is_request_log, recorded_requests
 from contextc.linting import Violation, convert, fix, lint
+from contextc.linting.lint_settings import LintSettings, find_request_files, read_lint_settings
+from contextc.linting.positions import Position, find_positions_in_file
 from contextc.linting.request_reading import (
     RequestFile,
     describe_unreadable_lines,
@@ -32,14 +36,16 @@ from contextc.linting.request_reading import (
     read_requests,
     write_requests,
 )
+from contextc.linting.sarif import SarifResult, SarifRule, conversation_uri, file_uri, make_sarif
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel
 
 MAX_VIOLATIONS = 200
 MAX_LEFT_OUT = 5
-FILE_HELP = (
+MAX_POSITIONS = 1_000
+FILES_HELP = (
     "JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; a HAR recording; a log of requests; "
-    "- for standard input."
+    "- for standard input. A folder: the requests in all such files below it."
 )
 FileArgument = Annotated[
     str,
@@ -49,8 +55,23 @@ FileArgument = Annotated[
 ]
 
 
+class CheckedRequest(NamedTuple):
+    """A request that was checked: its file or conversation, its place there, and what was found.
+
+    `positions` are the lines and columns of the paths of the violations, where they are known.
+    """
+
+    source: str
+    where: str
+    violations: list[Violation]
+    positions: Mapping[str, Position] = {}
+
+    def position_of(self, violation: Violation) -> Position:
+        return self.positions.get(violation.path, Position(1, 1))
+
+
 def lint_files(
-    file: Annotated[str | None, Argument(help=FILE_HELP)] = None,
+    files: Annotated[list[str] | None, Argument(help=FILES_HELP, metavar="[FILE]...")] = None,
     format: FormatOption = None,
     conversation: Annotated[
         str | None, Option("--conversation", "-c", help="Check a stored request of this conversation instead.")
@@ -60,79 +81,188 @@ def lint_files(
         str | None, Option("--model", "-m", help="With --conversation: provider and model (default: all).")
     ] = None,
     store: StoreOption = None,
+    select: Annotated[
+        list[str] | None,
+        Option("--select", help="Check these rules alone: codes or their beginnings, such as ANT,OAC."),
+    ] = None,
+    ignore: Annotated[list[str] | None, Option("--ignore", help="Leave out these rules.")] = None,
+    skip_unknown: Annotated[
+        bool,
+        Option("--skip-unknown", help="Pass over named files without a request, and those that the settings exclude."),
+    ] = False,
+    exit_zero: Annotated[bool, Option("--exit-zero", help="Exit with 0 even if a rule is violated.")] = False,
     json: JSONOption = False,
     sarif: SarifOption = False,
+    github: Annotated[bool, Option("--github", help="Print annotations of GitHub Actions.")] = False,
 ) -> None:
     """Report every provider rule that a request violates. Exit code 1 if there is one.
 
-    A recorded request that was answered violates none.
+    A recorded request that was answered violates none. The table [tool.contextc.lint] of pyproject.toml can choose the
+    rules and files.
     """
-    if json and sarif:
-        raise InvalidSetting("--json and --sarif cannot be used together", fix="Pass one of them.")
-    if (file is None) == (conversation is None):
+    if json + sarif + github > 1:
+        raise InvalidSetting("--json, --sarif and --github cannot be used together", fix="Pass one of them.")
+    if bool(files) == (conversation is not None):
         raise InvalidSetting("lint needs a file or --conversation", fix="Pass one of them.")
     if conversation is None and (request, model, store) != (None, None, None):
         raise InvalidSetting("--request, --model and --store need --conversation", fix="Add --conversation.")
+    settings = read_lint_settings().changed(select or [], ignore or [])
+    one_file = files is not None and len(files) == 1 and not skip_unknown and not os.path.isdir(files[0])
     if conversation is not None:
         found = _lint_stored(conversation, request, model, store)
-        several = len(found) > 1
-    elif (recorded := recorded_requests(data := read_input(file or "-"), format)) is not None:
-        several = True
-        found = [
-            (f"{each.label}, {each.format}", lint(each.body, format=each.format, answered=each.answered))
-            for each in recorded.requests
+        several, number = len(found) > 1, None
+    else:
+        found, several, number = _lint_files(files or [], format, settings, skip_unknown=skip_unknown, alone=one_file)
+    found = [
+        each._replace(violations=[one for one in each.violations if settings.is_checked(one.code, each.source)])
+        for each in found
+    ]
+    total = sum(len(each.violations) for each in found)
+    if sarif:
+        print_json(_make_sarif(found, is_file=conversation is None))
+    elif github:
+        for each in found:
+            for violation in each.violations:
+                out.print(escape_markup(_annotation(each, violation)), soft_wrap=True, highlight=False)
+    elif json:
+        named = [{} if one_file or conversation is not None else {"file": each.source} for each in found]
+        entries = [
+            {**name, "where": each.where, "violations": each.violations}
+            for name, each in zip(named, found, strict=True)
         ]
-        err.print(f"{recorded.kind}: {pluralize(len(found), 'model request')}", soft_wrap=True)
-        if recorded.left_out:
+        print_json(entries if several else entries[0]["violations"] if entries else [])
+    else:
+        for each in found:
+            if each.violations:
+                title = each.where if one_file or conversation is not None else ": ".join(filter(None, each[:2]))
+                _show(title, each)
+        broken = f"{len({each.source for each in found if each.violations}):,} of " if total else ""
+        among = f" in {broken}{pluralize(number, 'file')}" if number is not None else ""
+        out.print((pluralize(total, "violation") if total else "no violations") + among)
+    if total and not exit_zero:
+        raise Exit(1)
+
+
+def _lint_files(
+    files: list[str], format: str | None, settings: LintSettings, *, skip_unknown: bool, alone: bool
+) -> tuple[list[CheckedRequest], bool, int | None]:
+    """Check files and folders. Return the requests, whether there may be several, and unless it is one file alone, the
+    number of files.
+    """
+    if alone:
+        return *_lint_file(files[0], format, is_quiet=False), None
+    checked: list[CheckedRequest] = []
+    number, left_out = 0, 0
+    for file in files:
+        named = not os.path.isdir(file)
+        for path in [file] if named else find_request_files(file, settings):
+            if named and not skip_unknown:
+                requests = _lint_file(path, format, is_quiet=True)[0]
+            else:
+                requests = _lint_if_recognized(path, format, settings)
+            checked += requests
+            number += bool(requests)
+            left_out += not requests
+    if left_out:
+        err.print(f"passed over: {pluralize(left_out, 'file')} without a request", soft_wrap=True)
+    return checked, True, number
+
+
+def _lint_if_recognized(file: str, format: str | None, settings: LintSettings) -> list[CheckedRequest]:
+    """Check a file; none if it has no request, is not JSON, or is excluded."""
+    if settings.is_excluded(file):
+        return []
+    try:
+        return _lint_file(file, format, is_quiet=True, is_request=True)[0]
+    except (InvalidRequest, InvalidSetting):
+        return []
+
+
+def _lint_file(
+    file: str, format: str | None, *, is_quiet: bool, is_request: bool = False
+) -> tuple[list[CheckedRequest], bool]:
+    """Check the requests of a file, and return whether it may have several. Raise a ContextcError if it has none.
+
+    With `is_request`, what has a known format must be a whole request.
+    """
+    data = read_input(file)
+    if (recorded := recorded_requests(data, format)) is not None:
+        found = [_check_recorded(file, each) for each in recorded.requests]
+        if not is_quiet:
+            err.print(f"{recorded.kind}: {pluralize(len(found), 'model request')}", soft_wrap=True)
+        if recorded.left_out and not is_quiet:
             some = ", ".join(recorded.left_out[:MAX_LEFT_OUT]) + (
                 ", …" if len(recorded.left_out) > MAX_LEFT_OUT else ""
             )
             number = pluralize(len(recorded.left_out), "item")
             err.print(f"left out: {number} without a request: {some}", soft_wrap=True)
-    else:
-        requests, known = load_requests(file or "-", format, data=data)
-        several = requests.layout == "lines"
-        found = [
-            (requests.position_label(index), lint(body, format=known)) for index, body in enumerate(requests.bodies)
-        ]
-    if sarif:
-        uri = file_uri(file) if file is not None else conversation_uri(conversation or "")
-        print_json(_make_sarif(uri, found))
-    elif json:
-        print_json(
-            [{"where": where, "violations": violations} for where, violations in found] if several else found[0][1]
-        )
-    else:
-        total = sum(len(violations) for _, violations in found)
-        for where, violations in found:
-            if violations:
-                _show(where, violations)
-        out.print(pluralize(total, "violation") if total else "no violations")
-    if any(violations for _, violations in found):
-        raise Exit(1)
+        return found, True
+    requests, known = load_requests(file, format, data=data, is_quiet=is_quiet)
+    if is_request and requests.layout != "session" and not all(map(_is_request, requests.bodies)):
+        return [], False
+    checked: list[CheckedRequest] = []
+    for index, body in enumerate(requests.bodies):
+        violations = lint(body, format=known)
+        paths = [each.path for each in violations[:MAX_POSITIONS]]
+        positions = find_positions_in_file(data, requests, index, paths) if paths else {}
+        checked.append(CheckedRequest(file, requests.position_label(index), violations, positions))
+    return checked, requests.layout == "lines"
 
 
-def _make_sarif(uri: str, found: list[tuple[str, list[Violation]]]) -> JSONObject:
-    codes = {each.code for _, violations in found for each in violations}
+def _check_recorded(file: str, request: LabelledRequest) -> CheckedRequest:
+    violations = lint(request.body, format=request.format, answered=request.answered)
+    word, _, number = request.label.partition(" ")
+    line = int(number) if word == "line" and number.isdigit() else 1
+    positions = {each.path: Position(line, 1) for each in violations}
+    return CheckedRequest(file, f"{request.label}, {request.format}", violations, positions)
+
+
+def _is_request(body: JSON) -> bool:
+    """Return True for the body of a request, or a list of messages."""
+    return any("role" in each for each in as_objects(body)) if isinstance(body, list) else is_request_body(body)
+
+
+def _annotation(request: CheckedRequest, violation: Violation) -> str:
+    """Return a violation as an annotation of GitHub Actions."""
+    line, column = request.position_of(violation)
+    message = ": ".join(filter(None, [request.where, violation.path, violation.message]))
+    properties = {"file": request.source, "line": line, "col": column, "title": violation.code}
+    written = ",".join(f"{name}={_escape_annotation(str(value), ':,')}" for name, value in properties.items())
+    return f"::error {written}::{_escape_annotation(message)}"
+
+
+def _escape_annotation(text: str, others: str = "") -> str:
+    """Return a text of an annotation, so that no text of a request can end it and begin another command."""
+    return "".join(f"%{ord(each):02X}" if each in f"%\r\n{others}" else each for each in text)
+
+
+def _make_sarif(found: list[CheckedRequest], *, is_file: bool) -> JSONObject:
+    codes = {violation.code for each in found for violation in each.violations}
     rules = [find_rule(code) for code in sorted(codes)]
     return make_sarif(
         [SarifRule(each.code, each.title, each.reason, each.repair) for each in rules],
         [
-            SarifResult(each.code, "error", each.message, uri, each.path, {"where": where, "provider": each.error})
-            for where, violations in found
-            for each in violations
+            SarifResult(
+                violation.code,
+                "error",
+                violation.message,
+                file_uri(each.source) if is_file else conversation_uri(each.source),
+                violation.path,
+                {"where": each.where, "provider": violation.error},
+                *each.position_of(violation),
+            )
+            for each in found
+            for violation in each.violations
         ],
     )
 
 
-def _lint_stored(
-    conversation: str, request: str | None, model: str | None, store: str | None
-) -> list[tuple[str, list[Violation]]]:
+def _lint_stored(conversation: str, request: str | None, model: str | None, store: str | None) -> list[CheckedRequest]:
     """Check the request as it was sent on each channel: the given one, or the last one."""
     channel, number = parse_request(request)
     with open_configured_store(store) as handle:
         return [
-            (where, lint(body, format=format, answered=answered))
+            CheckedRequest(conversation, where, lint(body, format=format, answered=answered))
             for where, body, format, answered in load_stored_requests(handle, conversation, number, model, channel)
         ]
 
@@ -160,21 +290,24 @@ def _decode_body(body: bytes, channel: Channel) -> JSONObject:
     return cast(JSONObject, found)
 
 
-def _show(where: str, violations: list[Violation]) -> None:
-    table = Table(title=where or None, box=None)
+def _show(title: str, request: CheckedRequest) -> None:
+    violations = request.violations
+    table = Table(title=title or None, box=None)
     table.add_column("code", no_wrap=True)
     for heading in ("where", "problem, and error of the provider"):
         table.add_column(heading, overflow="fold")  # a cut text cannot be searched for
     for each in violations[:MAX_VIOLATIONS]:
         error = f"\n[dim]{escape_markup(each.error)}[/]" if each.error else ""
-        table.add_row(each.code, escape_markup(each.path), escape_markup(each.message) + error)
+        line = request.position_of(each).line
+        place = escape_markup(each.path) + (f"\n[dim]line {line:,}[/]" if line > 1 else "")
+        table.add_row(each.code, place, escape_markup(each.message) + error)
     out.print(table)
     if len(violations) > MAX_VIOLATIONS:
         out.print(f"… and {len(violations) - MAX_VIOLATIONS:,} more (--json prints all)")
 
 
 def load_requests(
-    file: str, format: str | None, option: str = "--format", *, data: bytes | None = None
+    file: str, format: str | None, option: str = "--format", *, data: bytes | None = None, is_quiet: bool = False
 ) -> tuple[RequestFile, str]:
     """Return the requests in a file, and their format: the given one, or else the recognised one.
 
@@ -182,7 +315,7 @@ def load_requests(
     """
     data = read_input(file) if data is None else data
     try:
-        known = format or _detect_format(data, option)
+        known = format or _detect_format(data, option, is_quiet=is_quiet)
         if not known and is_request_log(data):
             raise InvalidSetting(
                 f"{_display_name(file)} is a log of requests, and this command needs the requests alone",
@@ -198,12 +331,12 @@ def load_requests(
         raise InvalidRequest(
             error.problem, path=", ".join(filter(None, [_display_name(file), error.path])), fix=error.fix
         ) from error
-    if found.unreadable_lines:
+    if found.unreadable_lines and not is_quiet:
         err.print(f"left out: {describe_unreadable_lines(found.unreadable_lines)}", soft_wrap=True)
     return found, known
 
 
-def _detect_format(data: bytes, option: str) -> str:
+def _detect_format(data: bytes, option: str, *, is_quiet: bool) -> str:
     """Return the format of a program's session, or of the requests in a file; "" if it cannot be recognised."""
     with suppress(InvalidSetting):
         return detect_session_format(data)
@@ -215,7 +348,8 @@ def _detect_format(data: bytes, option: str) -> str:
     if len(formats) != 1:
         return ""
     (found,) = formats
-    err.print(f"format: {found} (recognised; override it with {option})", soft_wrap=True)
+    if not is_quiet:
+        err.print(f"format: {found} (recognised; override it with {option})", soft_wrap=True)
     return found
 
 

@@ -1,15 +1,13 @@
-"""SARIF 2.1.0: findings in the form that code scanning and editors read. `lint` and `findings` share it."""
+"""SARIF 2.1.0: findings in the form that code scanning and editors read. `lint`, `findings` and the pytest plugin share it."""
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import contextc
 from contextc._json import JSONObject
-from contextc.cli.command_line import Option
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-SarifOption = Annotated[bool, Option("--sarif", help="Print SARIF 2.1.0, for code scanning.")]
 Level: TypeAlias = Literal["error", "warning", "note"]
 
 
@@ -23,7 +21,9 @@ class SarifRule(NamedTuple):
 
 
 class SarifResult(NamedTuple):
-    """One finding. `uri` is the file, or the address of the conversation. `path` is a place in the request."""
+    """One finding. `uri` is the file, or the address of the conversation. `path` is a place in the request, `line` and
+    `column` in the file.
+    """
 
     rule: str
     level: Level
@@ -31,6 +31,8 @@ class SarifResult(NamedTuple):
     uri: str
     path: str = ""
     properties: Mapping[str, object] = {}
+    line: int = 1
+    column: int = 1
 
 
 def make_sarif(rules: Sequence[SarifRule], results: Sequence[SarifResult]) -> JSONObject:
@@ -60,9 +62,8 @@ def _rule(rule: SarifRule) -> JSONObject:
 
 
 def _result(result: SarifResult, indexes: Mapping[str, int]) -> JSONObject:
-    location: JSONObject = {
-        "physicalLocation": {"artifactLocation": {"uri": result.uri}, "region": {"startLine": 1}},
-    }
+    region: JSONObject = {"startLine": result.line, "startColumn": result.column}
+    location: JSONObject = {"physicalLocation": {"artifactLocation": {"uri": result.uri}, "region": region}}
     if result.path:
         location["logicalLocations"] = [{"fullyQualifiedName": result.path, "kind": "member"}]
     found: JSONObject = {
