@@ -186,6 +186,6 @@ def test_the_report_and_its_sarif_cover_all_processes(pytester: pytest.Pytester,
     (log,) = json.loads((Path(pytester.path) / "found.sarif").read_text())["runs"]
     assert [each["id"] for each in log["tool"]["driver"]["rules"]] == ["ANT006"]
     assert len({each["properties"]["test"] for each in log["results"]}) == 4
-    place = log["results"][0]["locations"][0]["physicalLocation"]
+    first: int = log["results"][0]["locations"][0]["physicalLocation"]["region"]["startLine"]
     lines = next(Path(pytester.path).glob("test_*.py")).read_text().splitlines()
-    assert str(lines[place["region"]["startLine"] - 1]).startswith(("@pytest.mark.parametrize", "def test_one"))
+    assert lines[first - 1].startswith(("@pytest.mark.parametrize", "def test_one"))

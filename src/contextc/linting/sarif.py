@@ -1,10 +1,10 @@
-"""SARIF 2.1.0: findings in the form that code scanning and editors read. `lint`, `findings` and the pytest plugin share it."""
+"""SARIF 2.1.0, which code scanning and editors read: what `lint`, `findings` and the pytest plugin found."""
 
 from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from typing import Literal, NamedTuple, TypeAlias
 from urllib.parse import quote
 
-import contextc
 from contextc._json import JSONObject
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -42,7 +42,7 @@ def make_sarif(rules: Sequence[SarifRule], results: Sequence[SarifResult]) -> JS
     indexes = {each.id: index for index, each in enumerate(listed)}
     driver: JSONObject = {
         "name": "contextc",
-        "version": contextc.__version__,
+        "version": version("contextc"),
         "rules": [_rule(each) for each in listed],
     }
     return {
