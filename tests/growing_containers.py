@@ -10,6 +10,8 @@ BOUNDED = {
     "ArgumentCache._terms",
     "ChannelCache._kept",
     "IdentifierCodec.known_unchanged",
+    "MessageCache._by_body",
+    "MessageCache._by_identity",
     "MessageCompiler._heads_stored",
     "Store._tips",
     "VerifiedRanges._known",

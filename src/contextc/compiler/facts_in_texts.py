@@ -21,7 +21,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate, chain, compress, repeat
 from math import log2
-from operator import attrgetter
+from operator import attrgetter, itemgetter
+from sys import intern
 from threading import Lock
 from typing import NamedTuple, cast
 
@@ -29,6 +30,7 @@ from msgspec import Struct
 
 from contextc._credential_mask import mask_secrets
 from contextc._json import JSON, JSONObject
+from contextc.compiler.message_cache import derive
 from contextc.messages import Message, Text, ToolCall, ToolResult
 
 _WORD = re.compile(r"[\w./\\:@#%$€£¥+~=&?,-]+|\n")
@@ -209,6 +211,17 @@ def list_texts(message: Message) -> list[str]:
     return [own, *results, *arguments]
 
 
+def list_texts_and_words(message: Message) -> tuple[list[str], tuple[str, ...]]:
+    """Return the texts of a message, and their words, each once. Messages share the strings of words."""
+    texts = list_texts(message)
+    return texts, tuple(map(intern, list_words(texts)))
+
+
+def list_own_text_and_words(message: Message) -> tuple[list[str], tuple[str, ...]]:
+    """Return the same of a message without its calls and results."""
+    return [message.text], tuple(map(intern, list_words([message.text])))
+
+
 def iter_texts(value: JSON) -> Iterator[str]:
     """Yield the texts among the values of a JSON value, at any depth."""
     waiting = [value]
@@ -227,11 +240,11 @@ def iter_texts(value: JSON) -> Iterator[str]:
 
 def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]:
     """Return the facts of messages with their places, the most useful first, and at most so many of one message."""
-    found = [(place, message.role, find_mentions(message)) for place, message in messages]
+    found = [(place, message.role, derive(message, find_mentions)) for place, message in messages]
     spread = Counter(chain.from_iterable([{each.shape for each in mentions} for _, _, mentions in found]))
     common = max(MIN_COMMON, len(found) * COMMON)
     usual = {shape: 2 * log2(max(1.0, count / common)) for shape, count in spread.items()}
-    facts: dict[str, Fact] = {}
+    facts: dict[str, tuple[str, str, int, float]] = {}
     roles: dict[str, str] = {}
     for index, (place, role, mentions) in enumerate(found):
         if not mentions:
@@ -249,11 +262,11 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
             cost = costs[at] + base + log2(number * same)
             known = facts.get(text)
             if known is not None:
-                cost = min(cost, known.cost) - (GAIN_OF_USE if roles[text] != role else 0)
-            facts[text], roles[text] = Fact(text, shown, place, cost), role
+                cost = min(cost, known[3]) - (GAIN_OF_USE if roles[text] != role else 0)
+            facts[text], roles[text] = (text, shown, place, cost), role
             if number == most:
                 break
-    return sorted(reversed(facts.values()), key=_cost_of)
+    return [Fact._make(fact) for fact in sorted(reversed(facts.values()), key=itemgetter(3))]
 
 
 def find_mentions(message: Message) -> tuple[Mention, ...]:

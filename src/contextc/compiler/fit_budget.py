@@ -29,8 +29,7 @@ from msgspec.structs import replace
 
 from contextc.compiler.agent_view import select_visible
 from contextc.compiler.draft import Budget, Draft, LeftOutMessage, render_item
-from contextc.compiler.facts_in_texts import list_texts
-from contextc.compiler.kept_history import KeptHistory
+from contextc.compiler.kept_history import KeptHistory, ShownTexts
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
@@ -387,12 +386,13 @@ class _Trimmer:
             earlier = self.draft.load_earlier(unread, self.history.words_room)
             self.messages |= select_visible(self.draft, earlier)
             left |= earlier.keys()
-        texts = [summary.text] if summary is not None else []
+        texts = ShownTexts()
+        if summary is not None:
+            texts.add(summary.text)
         for item in whole if self.history.index_room else ():
             message = self.messages.get(item.place)
             if message is not None and not item.decayed:
-                reduced = render_item(item, message, fetchable=False) if item.limit else message
-                texts += [message.text] if item.calls else list_texts(reduced)
+                texts.add_message(message, item)
         room = max(0, int(self.budget.available / self.factor) - self.total)
         kept = self.history.build({where for where in left if where not in shown}, texts, room, self.kept_index)
         self.total += sum([item.tokens for item in kept])

@@ -15,13 +15,22 @@ stands in.
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from math import fsum, log2
 
-from contextc.compiler.draft import Draft
-from contextc.compiler.facts_in_texts import Fact, find_facts, list_facts_in_words, list_words, rank_facts
+from contextc.compiler.draft import Draft, render_item
+from contextc.compiler.facts_in_texts import (
+    Fact,
+    find_facts,
+    list_facts_in_words,
+    list_own_text_and_words,
+    list_texts_and_words,
+    list_words,
+    rank_facts,
+)
 from contextc.compiler.history import FETCH_TOOL, SEARCH_TOOL, result_id
+from contextc.compiler.message_cache import derive
 from contextc.formats.message_preparation import describe_media
 from contextc.messages import Media, Message, Tag, Text, escape_markers, escaped_line, with_tags
 from contextc.store.full_text_index import list_terms
@@ -51,6 +60,26 @@ _SMALL_LETTERS = bytes([ord(chr(each).lower()) if chr(each).isalnum() else ord("
 _SENTENCE = re.compile("[^.!?\u3002\uff01\uff1f\n]++[.!?\u3002\uff01\uff1f\n]*+")
 
 
+class ShownTexts:
+    """The texts that stay in a request, and their words, to find what the index need not name."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.words: set[str] = set()
+
+    def add(self, text: str) -> None:
+        self.texts.append(text)
+        self.words |= list_words([text])
+
+    def add_message(self, message: Message, item: Item) -> None:
+        """Add a message as an item shows it: whole, shortened, or without its calls and results."""
+        if item.limit and not item.calls:
+            message = render_item(item, message, fetchable=False)
+        texts, words = derive(message, list_own_text_and_words if item.calls else list_texts_and_words)
+        self.texts += texts
+        self.words.update(words)
+
+
 class KeptHistory:
     """Builds the items that stand for messages which are not shown. `messages` has all of them by place."""
 
@@ -70,11 +99,11 @@ class KeptHistory:
     def is_said(self, place: int) -> bool:
         """Return True if a person wrote the message."""
         message = self.messages.get(place)
-        return message is not None and message.role == "user" and not message.redacted and bool(message.text.strip())
+        return message is not None and message.role == "user" and derive(message, _has_words)
 
-    def build(self, left: Collection[int], shown: Sequence[str], room: int, most: int) -> list[Item]:
-        """Return the items for messages that left, within `room` tokens, with an index of at most `most`. `shown` has
-        the texts of what stays.
+    def build(self, left: Collection[int], shown: ShownTexts, room: int, most: int) -> list[Item]:
+        """Return the items for messages that left, within `room` tokens, with an index of at most `most`. `shown` is
+        what stays.
 
         The index may take room that people's words do not need, but not for facts that look like many others.
         """
@@ -84,22 +113,22 @@ class KeptHistory:
         most = min(most, self.index_room + self.words_room - used, room - used)
         quoted = {where for item in words for where in item.places}
         others = [where for where in {*left} - quoted if where in self.messages]
-        return [*words, *self._index(others, [*shown, *(item.text for item in words)], most)]
+        for item in words:
+            shown.add(item.text)
+        return [*words, *self._index(others, shown, most)]
 
     # ── people's words ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _words(self, places: Sequence[int], room: int) -> list[Item]:
-        count = self.draft.counter.count_text
-        lines = [self._said_line(where) for where in places]
-        sizes = [count(line) for line in lines]
+        measured = [self._measured_line(where) for where in places]
+        lines, sizes = [line for line, _ in measured], [size for _, size in measured]
         over = sum(sizes) + self._item("words", WORDS_LEAD, ()).tokens - room
         for index, where in enumerate(places):
             if over <= 0:
                 break
             if len(lines[index]) <= 2 * SENTENCE_LENGTH:
                 continue
-            lines[index] = self._said_line(where, shortened=True)
-            size = count(lines[index])
+            lines[index], size = self._measured_line(where, shortened=True)
             over += size - sizes[index]
             sizes[index] = size
         gone: set[int] = set()
@@ -123,23 +152,20 @@ class KeptHistory:
 
         What many messages have, such as "go on", says little about each of them; rules and names are rare.
         """
-        words = [_list_small_words(self.messages[where].text) for where in places]
+        words = [derive(self.messages[where], _list_small_words) for where in places]
         worth = {word: log2(len(places) / count) for word, count in Counter(chain.from_iterable(words)).items()}
         told = [fsum(map(worth.__getitem__, each)) for each in words]
         return sorted(range(len(places)), key=lambda index: (round(told[index] / (sizes[index] + 1), 1), index))
 
-    def _said_line(self, place: int, *, shortened: bool = False) -> str:
-        message = self.messages[place]
-        text = message.text.strip()
-        if shortened and len(text) > 2 * SENTENCE_LENGTH:
-            text = _shorten(text, SENTENCE_LENGTH)
-        media = "".join([f" {describe_media(part)}" for part in message.parts if type(part) is Media])
-        who = f" ({message.author})" if message.author and len(self.draft.standing.humans) > 1 else ""
-        return escape_markers(f"{result_id(place & SEQ_MASK, 1)}{who}: {text}{media}")
+    def _measured_line(self, place: int, *, shortened: bool = False) -> tuple[str, int]:
+        """Return the line of a person's message, and its tokens."""
+        draft = self.draft
+        names = len(draft.standing.humans) > 1
+        return derive(self.messages[place], _measure_line, place & SEQ_MASK, names, shortened, draft.counter.count_text)
 
     # ── the index ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _index(self, places: Iterable[int], shown: Sequence[str], room: int) -> list[Item]:
+    def _index(self, places: Iterable[int], shown: ShownTexts, room: int) -> list[Item]:
         if room < MIN_INDEX:
             return []
         left = sorted(places, key=_seq)
@@ -154,7 +180,7 @@ class KeptHistory:
             if self.is_said(where) and where not in kept
             for text in [_shorten(self.messages[where].text.strip(), SENTENCE_LENGTH // 4)]
         )
-        found, whole = list_words(shown), "\n".join(shown)
+        found, whole = shown.words, "\n".join(shown.texts)
         known, words = list_facts_in_words(found), {word.strip(_AROUND_WORDS) for word in found}
         misses = 0
         for fact in chain(facts, people):
@@ -203,8 +229,25 @@ def _seq(place: int) -> int:
     return place & SEQ_MASK
 
 
-def _list_small_words(text: str) -> set[str]:
-    """Return the words of a text in small letters; what languages without spaces have in place of them."""
+def _has_words(message: Message) -> bool:
+    return not message.redacted and bool(message.text.strip())
+
+
+def _measure_line(
+    message: Message, seq: int, names: bool, shortened: bool, count: Callable[[str], int]
+) -> tuple[str, int]:
+    text = message.text.strip()
+    if shortened and len(text) > 2 * SENTENCE_LENGTH:
+        text = _shorten(text, SENTENCE_LENGTH)
+    media = "".join([f" {describe_media(part)}" for part in message.parts if type(part) is Media])
+    who = f" ({message.author})" if message.author and names else ""
+    line = escape_markers(f"{result_id(seq, 1)}{who}: {text}{media}")
+    return line, count(line)
+
+
+def _list_small_words(message: Message) -> set[str]:
+    """Return the words of a message in small letters; what languages without spaces have in place of them."""
+    text = message.text
     return {*text.encode().translate(_SMALL_LETTERS).decode().split()} if text.isascii() else list_terms(text)
 
 

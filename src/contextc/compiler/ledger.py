@@ -17,6 +17,7 @@ from msgspec.structs import astuple, replace
 
 from contextc._json import JSONObject, decode, encode, is_valid_text
 from contextc.compiler.facts_in_texts import Receipt
+from contextc.compiler.message_cache import decode_message_rows
 from contextc.errors import InvalidInput, StoreCorrupt
 from contextc.messages import Message, decode_message
 from contextc.store import Store
@@ -48,7 +49,6 @@ from contextc.store.message_log import (
     SEQ_MASK,
     BranchTip,
     check_name,
-    decode_message_rows,
     decode_row,
     decode_rows,
     load_between,

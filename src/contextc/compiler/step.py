@@ -68,6 +68,7 @@ from contextc.compiler.ledger import (
     split_chunk,
 )
 from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord
+from contextc.compiler.message_cache import derive
 from contextc.compiler.prompt_cache import REPLY_PLACEHOLDER, CacheRequest, write_key
 from contextc.errors import ContextOverflow, InvalidInput
 from contextc.formats.base import Formatter, Request
@@ -1968,7 +1969,7 @@ class ContextLoader:
             if message.redacted or message.status != "sent" or message.audience not in (None, agent):
                 return 0
             if message.author in (None, agent) or message.role == "user":
-                tokens = counted[where] = counter.count_message(message)
+                tokens = counted[where] = derive(message, counter.count_message)
                 return tokens
             return counter.count_text(message.text) if message.role == "assistant" else 0
 
@@ -2052,7 +2053,7 @@ class ContextLoader:
             block = {where: message for where, message in found.items() if message.role == "user"}
             last = min([where & SEQ_MASK for where in found], default=0) - 1
             while True:
-                wanted -= sum([count(message.text) for message in block.values()])
+                wanted -= sum([derive(message, _count_own_text, count) for message in block.values()])
                 if wanted <= 0 or last <= edge:
                     return found
                 block = load_latest(tx, sight.tip, edge, last, "user")
@@ -2075,6 +2076,10 @@ class ContextLoader:
             return FetchedMessages(messages, blobs)
 
         return self.store.read(work)
+
+
+def _count_own_text(message: Message, count: Callable[[str], int]) -> int:
+    return count(message.text)
 
 
 def may_begin_turn(sight: ChannelSnapshot, channel: Channel, turn: str) -> bool:
