@@ -182,8 +182,11 @@ def list_words(texts: Iterable[str]) -> set[str]:
     plain, others = list[str](), list[str]()
     for text in texts:
         (plain if text.isascii() else others).append(text)
-    words = {*"\n".join(plain).encode().translate(_BETWEEN_WORDS).decode().split()}
-    return words.union(*map(_WORD.findall, others))
+    return {*_list_plain_words("\n".join(plain))}.union(*map(_WORD.findall, others))
+
+
+def _list_plain_words(text: str) -> list[str]:
+    return text.encode().translate(_BETWEEN_WORDS).decode().split()
 
 
 def list_facts_in_words(words: Iterable[str]) -> set[str]:
@@ -213,13 +216,17 @@ def list_texts(message: Message) -> list[str]:
 
 def list_texts_and_words(message: Message) -> tuple[list[str], tuple[str, ...]]:
     """Return the texts of a message, and their words, each once. Messages share the strings of words."""
-    texts = list_texts(message)
-    return texts, tuple(map(intern, list_words(texts)))
+    return _with_words(list_texts(message))
 
 
 def list_own_text_and_words(message: Message) -> tuple[list[str], tuple[str, ...]]:
     """Return the same of a message without its calls and results."""
-    return [message.text], tuple(map(intern, list_words([message.text])))
+    return _with_words([message.text])
+
+
+def _with_words(texts: list[str]) -> tuple[list[str], tuple[str, ...]]:
+    whole = "\n".join(texts)
+    return texts, tuple(map(intern, {*_list_plain_words(whole)} if whole.isascii() else list_words(texts)))
 
 
 def iter_texts(value: JSON) -> Iterator[str]:
