@@ -126,7 +126,7 @@ def test_the_programs_own_commands_are_shown_and_asked_for(program: ProgramUnder
     ):
         terminal.wait_for("> ")
         terminal.type("«u1» touch")
-        shown = terminal.wait_for("Do it? y/n, or why not: ")
+        shown = terminal.wait_for("Do it? y/n, always, or why not: ")
         content, call, question = (shown.index(text) for text in ("I do it.", "\n→ ", "\n? "))
         assert content < call < question, "what came before the question is shown before it"
         assert ": run a command in " in shown[question:]

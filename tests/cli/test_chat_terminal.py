@@ -182,15 +182,15 @@ def test_no_model_output_can_style_or_steer_the_terminal(tmp_path: Path) -> None
 
 def test_a_long_command_cannot_look_like_our_question(tmp_path: Path) -> None:
     """It is wrapped behind the bar, so that no part of it is at the position of the question."""
-    forged = "true".ljust(41) + "Do it? y/n, or why not: y"
+    forged = "true".ljust(41) + "Do it? y/n, always, or why not: y"
     model = recorded(tmp_path / "a.jsonl", says(call(1, "run_command", command=forged)), says("Fine."))
     with Terminal(tmp_path, "-m", model, "--store", "sqlite:///chat.db", "hi", columns=44) as terminal:
         asked = terminal.wait_for("why not: y") + terminal.wait_for("why not: ")
         terminal.type("")
         assert terminal.leave() == 0
     assert [line for line in asked.splitlines() if "Do it?" in line] == [
-        "│ Do it? y/n, or why not: y",
-        "Do it? y/n, or why not: ",
+        "│ Do it? y/n, always, or why not: y",
+        "Do it? y/n, always, or why not: ",
     ]
 
 

@@ -15,6 +15,7 @@ from contextc._json import JSON, JSONObject, decode, encode
 from contextc.events import CompactionFinished, ErrorOccurred, RetryScheduled, UserNoticeCreated
 from contextc.interchange import export_lines
 from contextc.store import turn_records
+from contextc.store.approval_rules import ApprovalRule, insert_rule
 from contextc.store.message_log import load_tip
 from contextc.web.api.openapi import build_document
 from contextc.web.router import load_endpoints
@@ -72,7 +73,10 @@ def places(store: cc.Store, client: TestClient) -> dict[str, str]:
         ErrorOccurred(kind="internal", error="no"),
     ]
     store.write(lambda tx: turn_records.append_events(tx, load_tip(tx, "a/b").conversation, notices))
+    rule = ApprovalRule(id="0123456789ab", tool="pay", allow=True, scope="store")
+    store.write(lambda tx: insert_rule(tx, load_tip(tx, "a/b").conversation, rule, None))
     return {
+        "rule": rule.id,
         "name": "a/b",
         "channel": life.channel,
         "number": "2",

@@ -45,6 +45,7 @@ COMMANDS = {
     "compile": "compile",
     "explain": "explain",
     "findings": "findings",
+    "approvals": "approvals",
     "lint": "lint:lint_files",
     "fix": "lint:fix_files",
     "convert": "lint:convert_files",

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from contextc._json import JSONObject
 from contextc.cli.command_line import Argument, Option
-from contextc.cli.console import JSONOption, escape_markup, format_dollars, out, print_json
+from contextc.cli.console import JSONOption, escape_markup, format_dollars, out, print_json, replace_control_characters
 from contextc.cli.inputs import RequestOption, StoreOption, open_configured_store, parse_request, write_output
 from contextc.compiler import Cost
 from contextc.compiler.draft import Budget
@@ -28,6 +28,7 @@ from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting
 from contextc.messages import remove_client_context
 from contextc.models import Bill
 from contextc.store import Store
+from contextc.store.approvals import load_ruled
 from contextc.store.ledger_schema import Channel, channel_id
 
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -38,7 +39,7 @@ from contextc.store.ledger_schema import Channel, channel_id
 # words.
 
 
-BAR, MIN_BAR, MAX_ROWS = 72, 20, 200
+BAR, MIN_BAR, MAX_ROWS, MAX_RULED = 72, 20, 200, 20
 MIN_TEXT_WIDTH, MIN_REASON_WIDTH = 12, 16
 CELL_PADDING = 2  # spaces of rich around a cell
 EPOCH_COLUMN, IN_SESSION = "reason for new epoch", "in the session"
@@ -303,6 +304,20 @@ def run(
                 print_json(manifest.as_json())
             else:
                 print_manifest(manifest)
+                _print_ruled(handle, manifest)
+
+
+def _print_ruled(store: Store, manifest: Manifest) -> None:
+    """Print which calls in the request rules have answered, the last ones."""
+    seqs = {line.seq for line in manifest.lines if line.seq}
+    ruled = [
+        (each, text)
+        for each, text in store.read(lambda tx: load_ruled(tx, manifest.channel.conversation))
+        if each.seq in seqs or not each.seq
+    ]
+    for each, text in ruled[-MAX_RULED:]:
+        where = f"message {each.seq}" if each.seq else f"turn {each.turn}"
+        out.print(replace_control_characters(f"{where}: {each.name}: {text}"), soft_wrap=True, markup=False)
 
 
 def _print_requests(store: Store, channel: Channel, *, json: bool) -> None:

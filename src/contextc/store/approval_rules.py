@@ -6,7 +6,8 @@ to an agent without `approve`. Whether it holds is decided in the transaction th
 store: a rule that expired or was revoked does not hold for the next call of any process.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Literal, TypeAlias
 
@@ -216,16 +217,25 @@ def load_rules(tx: Transaction, *, ended: bool = False) -> list[ApprovalRule]:
     return [replace(each, conversation=row[4] or "") for row in rows if (each := _decode(row))]
 
 
+def load_rules_by_id(tx: Transaction, ids: Iterable[str]) -> dict[str, ApprovalRule]:
+    """Return stored rules by their ids, also those that hold no longer."""
+    found: dict[str, ApprovalRule] = {}
+    for id in dict.fromkeys(ids):
+        rows = tx.rows("SELECT body, bound, expires, revoked FROM main.approval_rule WHERE id = ?", id)
+        if rows and (rule := _decode(rows[0])) is not None:
+            found[id] = replace(rule, conversation=agent_calls.load_name(tx, rows[0][1]) if rows[0][1] else "")
+    return found
+
+
 def revoke_rule(tx: Transaction, id: str, who: str) -> ApprovalRule:
     """Revoke a rule. One that was revoked before stays as it is. Raises `UnknownRule`."""
-    rows = tx.rows("SELECT body, bound, expires, revoked FROM main.approval_rule WHERE id = ?", id)
-    found = _decode(rows[0]) if rows else None
+    found = load_rules_by_id(tx, [id]).get(id)
     if found is None:
         raise UnknownRule(id)
     if not found.revoked:
         found = replace(found, revoked=_load_clock(tx), revoked_by=who)
         tx.run("UPDATE main.approval_rule SET revoked = ?, body = ? WHERE id = ?", found.revoked, _encode(found), id)
-    return replace(found, conversation=agent_calls.load_name(tx, rows[0][1]))
+    return found
 
 
 def delete_rules_of(tx: Transaction, approvals: Sequence[str]) -> None:
@@ -263,6 +273,10 @@ def _encode(rule: ApprovalRule) -> bytes:
         return msgspec.json.encode(bare)
     except UnicodeEncodeError:  # a lone surrogate in the arguments of the call
         return msgspec.json.encode(fix_surrogates_in_json(msgspec.to_builtins(bare)))
+
+
+def format_time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _quote(value: JSON) -> str:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from contextc._json import JSONObject, as_object, fix_surrogates_in_json
 from contextc.errors import AlreadyAnswered, InvalidInput, StoreCorrupt, UnknownApproval
 from contextc.events import ApprovalAnswered
+from contextc.messages import Message
 from contextc.store import agent_calls
 from contextc.store.approval_rules import (
     BY_RULE,
@@ -21,10 +22,12 @@ from contextc.store.approval_rules import (
     ApprovalRule,
     delete_rules_of,
     find_rule,
+    format_time,
     insert_rule,
+    load_rules_by_id,
     make_rule,
 )
-from contextc.store.message_log import agent_of, decode_row, find_tip, now_ms
+from contextc.store.message_log import agent_of, decode_row, find_tip, load_tip, now_ms
 from contextc.store.transaction_engine import Row, Transaction, log_warning
 from contextc.store.turn_queue import defer_continuation
 from contextc.store.turn_records import TurnRecord, append_events, load_last_turn, load_turns_by_number
@@ -336,6 +339,72 @@ def rule_of_answer(approval: Approval, always: Always) -> ApprovalRule:
         approval=approval.id,
         who=approval.who,
     )
+
+
+class CallAnswer(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An answer to a call of a reply: by `who`, or by the rule with that id. `index` is the position of the call.
+
+    `text` is the answer in one sentence, with what the rule is about, and who made it when.
+    """
+
+    call: str
+    index: int
+    name: str
+    allowed: bool
+    answered: int
+    who: str = ""
+    reason: str = ""
+    rule: str = ""
+    text: str = ""
+
+
+def load_call_answers(tx: Transaction, conversation: str, message: Message) -> list[CallAnswer]:
+    """Return the answers to the calls of a reply, in the order of the calls. A program's own calls are included."""
+    places = {call.id: index for index, call in reversed([*enumerate(message.tool_calls)])}
+    number = load_tip(tx, conversation).conversation
+    asked = [
+        each
+        for each in (load_turn_approvals(tx, number, message.turn) if message.turn and places else [])
+        if each.state in ("allowed", "denied")
+        and each.question is None
+        and (each.seq == message.seq or (not each.seq and each.call in places))
+    ]
+    rules = load_rules_by_id(tx, [each.rule for each in asked if each.rule])
+    found = [
+        CallAnswer(
+            call=each.call,
+            index=each.index if each.seq else places[each.call],
+            name=each.name,
+            allowed=each.state == "allowed",
+            answered=each.answered,
+            who=each.who,
+            reason=each.reason,
+            rule=each.rule,
+            text=_describe_answer(each, rules.get(each.rule)),
+        )
+        for each in asked
+    ]
+    return sorted(found, key=lambda each: each.index)
+
+
+def load_ruled(tx: Transaction, conversation: str) -> list[tuple[Approval, str]]:
+    """Return the calls of a conversation that rules answered, oldest first, each with that answer in one sentence."""
+    number = load_tip(tx, conversation).conversation
+    found = _decoded_readable(tx.rows(f"{SELECT} WHERE a.conversation = ? ORDER BY a.number", number))
+    found = [each for each in found if each.rule]
+    rules = load_rules_by_id(tx, [each.rule for each in found])
+    return [(each, _describe_answer(each, rules.get(each.rule))) for each in found]
+
+
+def _describe_answer(approval: Approval, rule: ApprovalRule | None) -> str:
+    verb = "Allowed" if approval.state == "allowed" else "Denied"
+    if approval.rule:
+        made = f" by {rule.who}" if rule is not None and rule.who else ""
+        return f"{verb} by rule {approval.rule} " + (
+            "(removed since)" if rule is None else f"({rule.describe()}), made on {format_time(rule.made)}{made}"
+        )
+    by = "because no answer came in time" if approval.who == EXPIRED else f"by {approval.who or 'a program'}"
+    return f"{verb} {by} on {format_time(approval.answered)}"
 
 
 def answer_event(approval: Approval) -> ApprovalAnswered:

@@ -15,7 +15,7 @@ from typing import Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from contextc._credential_mask import get_logger
 from contextc._json import JSON, JSONObject, encode_canonical
@@ -30,7 +30,7 @@ from contextc.executor.agent_config import TurnInput, input_message
 from contextc.executor.event_hub import event_hub
 from contextc.messages import ToolCall
 from contextc.providers import Endpoint
-from contextc.store import Approval, Store, TurnRequest
+from contextc.store import Always, Approval, Store, TurnRequest
 from contextc.store.agent_calls import find_agent_call, find_outermost_caller, load_name
 from contextc.store.approvals import load_waiting_names
 from contextc.store.conversation_list import ConversationOverview, mark_waiting
@@ -493,12 +493,13 @@ class TurnManager:
         *,
         content: JSONObject | None = None,
         cancel: bool = False,
+        always: Always | None = None,
     ) -> None:
         """Answer an approval as previewed. Rejected if the preview has changed."""
         shown = await run_blocking(lambda: self._preview(self._pending_approval(conversation, id)))
         if shown.hash != hash:
             raise HTTPError(409, APPROVAL_CHANGED.format(id, hash[:100]), APPROVAL_CHANGED_KIND)
-        await self.answer(conversation, id, approve, why, content=content, cancel=cancel)
+        await self.answer(conversation, id, approve, why, content=content, cancel=cancel, always=always)
         try:
             await self.resume_answered(conversation)
         except (ContextcError, HTTPError) as error:  # the answer is stored: any server can continue the turn
@@ -515,18 +516,20 @@ class TurnManager:
         failed: bool = False,
         content: JSONObject | None = None,
         cancel: bool = False,
+        always: Always | None = None,
     ) -> None:
         """Approve or deny a call. The model gets the reason `why`. The turn is not continued by this.
 
         `result` is what the client's own tool returned, and `failed` is true if it failed. `content` and `cancel`
-        answer a question.
+        answer a question. With `always`, the answer makes a rule.
         """
 
         def work() -> None:
             self._pending_approval(conversation, id)
             reason = "" if approve else why
+            verdict = approve if always is None else structs.replace(always, allow=approve)
             self.store.answer_approval(
-                id, approve, reason=reason, who=WHO, result=result, failed=failed, content=content, cancel=cancel
+                id, verdict, reason=reason, who=WHO, result=result, failed=failed, content=content, cancel=cancel
             )
 
         try:

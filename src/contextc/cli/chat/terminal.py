@@ -7,17 +7,18 @@ import sys
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import assert_never
+from typing import Any, assert_never
 
 from rich.cells import chop_cells
 from rich.console import Console
 from rich.text import Text
 
-from contextc._json import JSONObject, encode, parse_object
+from contextc._json import JSONObject, as_object, encode, parse_object
 from contextc._worker_threads import run_blocking
 from contextc.app.approval_preview import preview_call
 from contextc.app.display_text import sanitize
 from contextc.cli.console import DEFAULT_WIDTH, escape_at_terminal, format_dollars, pluralize, to_one_line
+from contextc.errors import InvalidInput
 from contextc.events import (
     AgentCallStart,
     AgentEvent,
@@ -49,6 +50,7 @@ from contextc.events import (
     encode_event,
 )
 from contextc.messages import ToolCall, Usage
+from contextc.store.approval_rules import Always, make_rule
 from contextc.tools import FunctionTool
 
 
@@ -310,7 +312,7 @@ class TerminalRenderer:
             case ApprovalRequest():
                 pass  # the approval itself shows it
             case ApprovalAnswered():
-                by = f" by {event.who}" if event.who else ""
+                by = f" by rule {event.rule}" if event.rule else f" by {event.who}" if event.who else ""
                 self.note(to_one_line(f"{event.name} was {'allowed' if event.allowed else 'denied'}{by}"))
             case TurnWaiting():
                 self.note("the turn waits for approval")
@@ -456,11 +458,46 @@ def _result_line(event: ToolFinished | ToolFailed, width: int) -> str:
 
 MAX_PREVIEW_LINES = 200
 YES, NO, ALL = ("y", "yes"), ("", "n", "no"), ("a", "all")
+RULE_WORDS = {"always": True, "never": False}
+RULE_OPTIONS: dict[str, tuple[str, object]] = {
+    "any": ("arguments", "any"),
+    "here": ("scope", "conversation"),
+    "agent": ("scope", "agent"),
+    "everywhere": ("scope", "store"),
+    "1h": ("seconds", 3_600),
+    "1d": ("seconds", 86_400),
+    "30d": ("seconds", 30 * 86_400),
+}
+"""The words after `always` and `never`, with the field of the rule and its value."""
+WHO = "chat"
+
+
+def read_rule(answer: str) -> Always | None:
+    """Return the rule that an answer asks for, such as `always any agent 1d`; None if it is no rule but a reason.
+
+    At the end, `command=git status` covers all commands that begin so.
+    """
+    text, separator, prefix = answer.partition("=")
+    word, *words = text.split() or [""]
+    argument = words.pop() if separator and words else ""
+    if word.lower() not in RULE_WORDS or bool(separator) != bool(argument and prefix.strip()):
+        return None
+    given: dict[str, Any] = {}
+    for each in map(str.lower, words):
+        name, value = RULE_OPTIONS.get(each, ("", None))
+        if not name or name in given or (name == "arguments" and argument):
+            return None
+        given[name] = value
+    return Always(allow=RULE_WORDS[word.lower()], argument=argument, prefix=prefix.strip(), who=WHO, **given)
+
+
 DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 class TerminalApproval:
     """Approval by questions in the terminal. True is yes. A text is the reason for a no, which the model gets.
+
+    `always` and `never`, with the words of `read_rule`, answer later calls, too.
 
     With `allows_all`, the answer is always yes.
     """
@@ -473,7 +510,7 @@ class TerminalApproval:
     ) -> None:
         self.screen, self.keyboard, self.root, self.allows_all = screen, keyboard, root, allows_all
 
-    async def __call__(self, call: ToolCall, tool: FunctionTool) -> bool | str:
+    async def __call__(self, call: ToolCall, tool: FunctionTool) -> bool | str | Always:
         if self.allows_all:
             return True
         shown, rows = None, list[Text]()
@@ -485,7 +522,7 @@ class TerminalApproval:
                 self._show(now[0], rows[:MAX_PREVIEW_LINES])
                 rows = rows[MAX_PREVIEW_LINES:]
             rest = f"   a shows the other {len(rows):,} lines" if rows else ""
-            question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, or why not{rest}: ")
+            question = Text.assemble(("Do it? ", "bold yellow"), f"y/n, always, or why not{rest}: ")
             self.keyboard.flush_input()
             self.screen.notices.print(question, end="", soft_wrap=True)
             try:
@@ -499,8 +536,30 @@ class TerminalApproval:
             elif answer.lower() in YES:
                 if await run_blocking(preview_call, call, self.root) == shown:
                     return True
+            elif (rule := read_rule(answer)) is not None:
+                if problem := self._check_rule(rule, call, tool):
+                    self.screen.warn(problem)
+                elif not rule.allow or await run_blocking(preview_call, call, self.root) == shown:
+                    return rule
             else:
                 return False if answer.lower() in NO else answer
+
+    def _check_rule(self, rule: Always, call: ToolCall, tool: FunctionTool) -> str:
+        """Print what a rule will answer. Return the problem if it does not hold for the call itself."""
+        try:
+            made = make_rule(
+                rule,
+                tool=tool.name,
+                arguments=call.arguments if tool.name == call.name else as_object(call.arguments.get("arguments")),
+                agent="this agent",
+                approval="",
+                who=rule.who,
+            )
+        except InvalidInput as error:
+            return str(error)
+        until = "" if rule.seconds is None else f", for {rule.seconds / 3_600:g} h"
+        self.screen.note(to_one_line(f"{made.describe()}{until}. `contextc approvals` lists and revokes rules."))
+        return ""
 
     def _rows(self, lines: list[str]) -> list[Text]:
         """Return the lines for printing, wrapped to the width of the terminal."""

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
@@ -11,13 +11,15 @@ from contextc.compiler.compaction import undo_compaction as undo_stored_compacti
 from contextc.executor.event_hub import event_hub
 from contextc.messages import Message
 from contextc.store import turn_records
+from contextc.store.approval_rules import Always, ApprovalRule, RuleArguments, RuleScope
+from contextc.store.approvals import CallAnswer, load_call_answers
 from contextc.store.message_log import DEFAULT_AGENT, load_tip
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import QueueKind
 from contextc.web.app_state import AppState
 from contextc.web.http_errors import HTTPError
 from contextc.web.router import EmptyObject, endpoint
-from contextc.web.turn_manager import RUNS_ELSEWHERE
+from contextc.web.turn_manager import RUNS_ELSEWHERE, WHO
 from contextc.worker import cancel_parked, parked_turns, resume_parked
 
 
@@ -75,11 +77,36 @@ class CancelResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requested: bool = False
 
 
+class AlwaysBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A decision that also holds for later calls: where, for which arguments, and for how many seconds (null: no end).
+
+    `argument` and `prefix` select calls of which that argument begins with the prefix, and all others are equal.
+    """
+
+    scope: RuleScope = "conversation"
+    arguments: RuleArguments = "exact"
+    argument: str = ""
+    prefix: str = ""
+    seconds: float | None = None
+
+
+class RuleView(ApprovalRule, frozen=True, kw_only=True):
+    """A rule that answers calls in advance. `text` describes it in one line."""
+
+    text: str
+
+
+class RulesQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """With `ended`, rules that have expired or were revoked are listed, too."""
+
+    ended: bool = False
+
+
 class DecisionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A decision. The model gets `why` if the call is denied. `hash` is that of the preview, from `approvals`.
 
     To a question of an MCP server, `content` has the values of its form, or those of several forms by their keys.
-    Without `approve` it is declined, or with `cancel` only closed.
+    Without `approve` it is declined, or with `cancel` only closed. With `always`, the decision holds for later calls.
     """
 
     approve: bool
@@ -87,6 +114,7 @@ class DecisionBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     why: str = ""
     content: JSONObject | None = None
     cancel: bool = False
+    always: AlwaysBody | None = None
 
 
 class NamedDecisionBody(DecisionBody, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -198,11 +226,35 @@ async def _answer_approval(app: AppState, name: str, id: str, decision: Decision
             decision.why,
             content=decision.content,
             cancel=decision.cancel,
+            always=None if decision.always is None else Always(**structs.asdict(decision.always)),
         )
     except HTTPError:
         await run_blocking(_refuse_if_elsewhere, app, name, id)  # also raises if the conversation does not exist
         raise
     return EmptyObject()
+
+
+@endpoint("GET", "/conversations/{name}/messages/{number}/approvals", tag="turns")
+def call_answers(app: AppState, name: str, number: int) -> list[CallAnswer]:
+    """Return the answers to the calls of a message: of a person with the time, or of a rule."""
+    found = app.store.load(name, after=max(0, number - 1), until=number) if number > 0 else []
+    return app.store.read(lambda tx: load_call_answers(tx, name, found[0])) if found else []
+
+
+@endpoint("GET", "/approval-rules", tag="turns")
+def approval_rules(app: AppState, query: RulesQuery) -> list[RuleView]:
+    """List the rules that answer calls in advance, oldest first."""
+    return [_view_rule(each) for each in app.store.approval_rules(ended=query.ended)]
+
+
+@endpoint("DELETE", "/approval-rules/{rule}", tag="turns")
+def revoke_rule(app: AppState, rule: str) -> RuleView:
+    """Revoke a rule. It holds for no further call of any process."""
+    return _view_rule(app.store.revoke_rule(rule, who=WHO))
+
+
+def _view_rule(rule: ApprovalRule) -> RuleView:
+    return RuleView(**structs.asdict(rule), text=rule.describe())
 
 
 @endpoint("POST", "/conversations/{name}/compact", tag="turns")

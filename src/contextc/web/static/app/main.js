@@ -4,6 +4,7 @@
 import { effect } from "@preact/signals";
 import { html, render, useEffect, useState } from "./html.js";
 import { reachable, recordingEnded, tokenRequest } from "./api.js";
+import { ApprovalRules } from "./chat/approval_rules.js";
 import { Chat } from "./chat/chat.js";
 import { Home } from "./chat/home.js";
 import { Live } from "./chat/live.js";
@@ -114,6 +115,7 @@ function App() {
     <${DialogHost} />
     <${TokenDialog} />
     <${ReadingDialog} />
+    <${ApprovalRules} />
     <${Shortcuts} />`;
 }
 

@@ -8,6 +8,7 @@ import { attempt, notify } from "../dialog.js";
 import { Icon } from "../icons.js";
 import { visible } from "../format.js";
 import { ApprovalPreview } from "./approval_preview.js";
+import { RuleForm, useRule } from "./approval_rules.js";
 
 /** Milliseconds that a preview must be visible before it can be answered. */
 const SETTLED = 500;
@@ -21,6 +22,7 @@ export function Approval({ approval, client, first }) {
   const [settled, setSettled] = useState("");
   const [read, setRead] = useState("");
   const [sent, setSent] = useState(false);
+  const { rule, setRule, open, close, always } = useRule();
   const sending = useRef(false);
   const field = useRef(null);
   const isShown = Boolean(hash) && settled === hash;
@@ -30,7 +32,7 @@ export function Approval({ approval, client, first }) {
     if (approve && !isRead) return notify("Scroll to the end of the preview, or show all lines, before you allow it.", { bad: true });
     sending.current = true;
     setSent(true);
-    const done = await attempt(() => client.answer(approval, approve, approve ? "" : why.trim()).then(() => true));
+    const done = await attempt(() => client.answer(approval, approve, approve ? "" : why.trim(), always ? { always } : {}).then(() => true));
     if (done) return undefined;
     sending.current = false;
     setSent(false);
@@ -63,6 +65,7 @@ export function Approval({ approval, client, first }) {
         ? html`The turn waits for the result of <code>${visible(name)}</code>, a tool that another client runs.`
         : html`Approve <code>${visible(name)}</code>?`}</p>
       <${ApprovalPreview} key=${hash} lines=${shown} label=${`Preview of ${visible(name)}`} onRead=${() => setRead(hash)} />
+      ${rule && html`<${RuleForm} name=${name} given=${given} rule=${rule} setRule=${setRule} />`}
       ${denying && html`
         <form onSubmit=${(event) => { event.preventDefault(); answer(false); }}>
           <label class="labelled"><span>Reason (sent to the model)</span>
@@ -73,11 +76,15 @@ export function Approval({ approval, client, first }) {
       <div class="approval-actions">
         ${!isRunElsewhere && html`
           <button type="button" class="button primary" disabled=${!isRead || sent} onClick=${() => answer(true)}>
-            Allow ${first && html`<kbd>A</kbd>`}
+            ${rule ? "Always allow" : "Allow"} ${first && html`<kbd>A</kbd>`}
           </button>`}
         <button type="button" class="button" disabled=${!isShown || sent} onClick=${() => (denying ? answer(false) : setDenying(true))}>
-          ${denying ? "Deny" : "Deny…"} ${first && !denying && html`<kbd>D</kbd>`}
+          ${rule ? "Always deny" : "Deny"}${denying ? "" : "…"} ${first && !denying && html`<kbd>D</kbd>`}
         </button>
+        ${!isRunElsewhere && html`
+          <button type="button" class="button quiet" aria-expanded=${Boolean(rule)} disabled=${sent} onClick=${rule ? close : open}>
+            ${rule ? "Only this call" : "Always…"}
+          </button>`}
       </div>
     </div>`;
 }

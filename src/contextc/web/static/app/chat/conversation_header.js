@@ -8,6 +8,7 @@ import { ago, costText, number, oneLine, plural, titleLine, tokens, visible } fr
 import { sourceLabel } from "../observed.js";
 import { ConversationName, copyName } from "../conversation_name.js";
 import { chatUrl, inspectUrl, isPossible, openedFile } from "../route.js";
+import { rulesShown } from "./approval_rules.js";
 import { isWaiting } from "./conversation_state.js";
 import { deleteConversation, drawer, forkConversation, renameConversation } from "../state.js";
 
@@ -46,6 +47,7 @@ export function ConversationHeader({ client, state, model, onCompacted }) {
     { label: "Copy name", icon: "copy", act: () => copyName(client.name) },
     { label: "Fork", icon: "fork", changes: true, act: () => forkConversation(client.name) },
     { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(client.name, "export"))) },
+    { label: "Approval rules", icon: "check", changes: true, act: () => (rulesShown.value = true) },
     { label: "Compact conversation", icon: "branch", disabled: busy, changes: true, act: compact },
     { label: "Delete", icon: "trash", danger: true, changes: true, act: () => deleteConversation({ name: client.name, title: view.title }) },
   ].filter(isPossible);

@@ -50,7 +50,7 @@ export function AssistantMessage({ message, results, tools, live, notices }) {
   return html`
     <div class="assistant ${live ? "live" : ""}">
       ${groups.map((group, at) => html`
-        <${Group} key=${at} group=${group} results=${results} tools=${tools} thinks=${live && at === last} />`)}
+        <${Group} key=${at} group=${group} results=${results} tools=${tools} seq=${live ? 0 : message.seq} thinks=${live && at === last} />`)}
       <${IncompleteNote} message=${message} notices=${notices} />
     </div>`;
 }
@@ -78,11 +78,11 @@ function grouped(parts) {
   return groups;
 }
 
-function Group({ group, results, tools, thinks }) {
+function Group({ group, results, tools, seq, thinks }) {
   const { kind, parts } = group;
   if (kind === "text") return html`<${Markdown} text=${parts.map((part) => part.text).join("")} />`;
   if (kind === "reasoning") return html`<${Reasoning} parts=${parts} thinks=${thinks} />`;
-  if (kind === "calls") return html`<${ToolCalls} calls=${parts} results=${results} tools=${tools} />`;
+  if (kind === "calls") return html`<${ToolCalls} calls=${parts} results=${results} tools=${tools} seq=${seq} />`;
   if (kind === "media") return html`<div class="media">${parts.map((part) => html`<${Media} part=${part} />`)}</div>`;
   if (kind === "hint") {
     return parts.map((part) => html`<p class="hint" dir="auto"><${Icon} name="info" size=${14} /> ${readable(part.text)}</p>`);

@@ -5,6 +5,7 @@ import { Icon } from "../icons.js";
 import { duration, oneLine, plural, visible } from "../format.js";
 import { agentState } from "../observed.js";
 import { chatUrl } from "../route.js";
+import { CallAnswer } from "./approval_rules.js";
 import { Media } from "./media.js";
 import { HitContext, positionOf, useHasHit, useOpen } from "./search_hit.js";
 import { outcomeOf, outcomeOfResult } from "./tool_outcome.js";
@@ -12,8 +13,8 @@ import { outcomeOf, outcomeOfResult } from "./tool_outcome.js";
 const SHOWN = 8_000;
 const MANY = 4;
 
-/** @param {{calls: object[], results: Map<string, object>, tools: Map<string, object>}} props */
-export function ToolCalls({ calls, results, tools }) {
+/** @param {{calls: object[], results: Map<string, object>, tools: Map<string, object>, seq?: number}} props */
+export function ToolCalls({ calls, results, tools, seq }) {
   const rows = calls.map((call) => ({ call, ...stateOf(call, results, tools) }));
   const busy = rows.some((row) => row.state === "running" || row.state === "waiting" || row.state === "writing");
   const hasHit = useHasHit(...rows.flatMap(({ call, result }) => [argumentsText(call), resultText(result)]));
@@ -21,7 +22,7 @@ export function ToolCalls({ calls, results, tools }) {
   const failed = rows.filter((row) => row.state === "error").length;
   const denied = rows.filter((row) => row.state === "denied").length;
   const waits = rows.some((row) => row.state === "waiting");
-  const lines = () => rows.map((row) => html`<${Call} key=${row.call.id} ...${row} />`);
+  const lines = () => rows.map((row) => html`<${Call} key=${row.call.id} seq=${seq} ...${row} />`);
   if (calls.length <= MANY) return html`<div class="calls" role="group" aria-label="Tool calls">${lines()}</div>`;
   const isOpen = open ?? busy;
   const names = [...new Set(calls.map((call) => visible(call.name)))].join(", ");
@@ -60,7 +61,7 @@ function State({ state }) {
   return html`<span class="call-state ${state}"><${Icon} name=${icon} size=${14} /></span>`;
 }
 
-function Call({ call, result, known, state, reason, took, agent }) {
+function Call({ call, seq, result, known, state, reason, took, agent }) {
   const [open, setOpen] = useOpen(useHasHit(argumentsText(call), resultText(result)));
   const argumentLimit = useLimit(argumentsText(call));
   const written = call.raw ?? "";
@@ -85,6 +86,7 @@ function Call({ call, result, known, state, reason, took, agent }) {
         <div class="call-body">
           <${Code} title="Arguments" language="json" text=${argumentsText(call)} limit=${argumentLimit} />
           ${call.malformed && html`<p class="faint">These arguments are not a JSON object. They are shown as the model wrote them.</p>`}
+          <${CallAnswer} seq=${seq} call=${call.id} />
           <${ToolResult} result=${result} known=${known} state=${state} />
         </div>`}
     </div>`;

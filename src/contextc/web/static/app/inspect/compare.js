@@ -9,7 +9,7 @@ import { InspectorHeader } from "./inspector_header.js";
 import { causeLabel } from "./causes.js";
 import { toValue } from "./diff.js";
 import { ConversationSearch } from "./request_picker.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 
 const MOST = 30;

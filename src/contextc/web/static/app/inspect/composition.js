@@ -11,7 +11,7 @@ import { CAUSES, approximate, causeLabel, showCause, showLine } from "./causes.j
 import { PartsBar } from "./parts_bar.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 import { CompositionTable, Treemap } from "./treemap.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 
 /** The number of shades in which results of different tools are drawn. */
 const SHADES = 4;

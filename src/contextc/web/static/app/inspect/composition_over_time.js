@@ -6,7 +6,7 @@ import { causeLabel } from "./causes.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 import { StackedPlot, SIZES } from "./stacked_plot.js";
 import { StepChart } from "./step_chart.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 
 const NAMES = { chart: "composition-over-time", slider: "Step by composition", zoom: "Composition zoom" };
 

@@ -11,7 +11,7 @@ import { isOverlayOpen, isTextField, KEYS } from "../shortcuts.js";
 import { VirtualList } from "../virtual_list.js";
 import { RequestPicker } from "./request_picker.js";
 import { markOfSegments } from "./marked_words.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 
 KEYS.push(["Changes", [[["N"], "Next difference"], [["P"], "Previous difference"]]]);

@@ -3,7 +3,7 @@ import { html, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { plural, visible } from "../format.js";
 import { Markdown } from "../markdown.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 
 /** @param {{name: string, step: object, show: (path: string) => void}} props */

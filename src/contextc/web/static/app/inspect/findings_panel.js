@@ -14,7 +14,7 @@ import { markOfChange } from "./marked_words.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 import { countLosses, LossTable, lossesOf, sumLosses, tokensWord } from "./request_losses.js";
 import { requestNumber } from "./timeline_layout.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 
 /** Causes that are no loss: they only explain why nothing could have been better. */
 const HARMLESS = new Set(["first_request", "below_minimum"]);

@@ -14,7 +14,7 @@ import { costlyRequests, isCostly, useFindings, withCauses } from "./findings_pa
 import { InspectorHeader, RunFigures } from "./inspector_header.js";
 import { MiniTimeline } from "./mini_timeline.js";
 import { CompareLink } from "./compare.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { channelName, withLetters } from "./channel_names.js";
 import { CompositionOverTime } from "./composition_over_time.js";
 import { Latency } from "./latency.js";

@@ -6,7 +6,7 @@ import { Icon } from "../icons.js";
 import { ConversationName } from "../conversation_name.js";
 import { chatUrl } from "../route.js";
 import { conversations, drawer } from "../state.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 
 /** Milliseconds to wait for the list of conversations, which usually has the title. */
 const PATIENCE = 400;

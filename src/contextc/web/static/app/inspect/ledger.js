@@ -5,7 +5,7 @@ import { number, oneLine, plural } from "../format.js";
 import { resetReason } from "../reasons.js";
 import { VirtualList } from "../virtual_list.js";
 import { approximate } from "./causes.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { channelName } from "./channel_names.js";
 import { PageLoader } from "./page_loader.js";
 import { EVENTS, eventKind } from "./timeline_layout.js";

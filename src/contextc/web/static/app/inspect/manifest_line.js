@@ -1,9 +1,10 @@
 /** One row of a request: the system prompt, a tool definition, a message or an inserted text; collapsed or expanded. */
 import { html, useEffect, useRef } from "../html.js";
+import { CallAnswer } from "../chat/approval_rules.js";
 import { Code } from "../code_block.js";
 import { dollars, number, oneLine, percent, readable } from "../format.js";
 import { lineReason } from "../reasons.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 
 /**
@@ -196,14 +197,14 @@ function Definition({ line, sought }) {
 function Parts({ parts, text, line, sought, goTo }) {
   if (!parts?.length) return html`<${PlainText} text=${text} sought=${sought} />`;
   const [calls, results] = [[...(line?.calls ?? [])], [...(line?.results ?? [])]];
-  return parts.map((part, index) => html`<${Part} key=${index} part=${part} sought=${sought} goTo=${goTo}
+  return parts.map((part, index) => html`<${Part} key=${index} part=${part} seq=${line?.seq} sought=${sought} goTo=${goTo}
       call=${part.type === "tool_call" ? calls.shift() : undefined} result=${part.type === "tool_result" ? results.shift() : undefined} />`);
 }
 
 const Link = ({ to, goTo, children }) => (to == null || !goTo ? null
   : html`<button type="button" class="inline-link" onClick=${() => goTo(to)}>${children}</button>`);
 
-function Part({ part, sought, call, result, goTo }) {
+function Part({ part, seq, sought, call, result, goTo }) {
   const kind = part.type ?? "part";
   if (typeof part.text === "string") {
     return html`<div class="part">${kind !== "text" && html`<span class="tag">${kind}</span>`}<${PlainText} text=${part.text}
@@ -212,7 +213,7 @@ function Part({ part, sought, call, result, goTo }) {
   if (kind === "tool_call") {
     return html`<div class="part"><p class="part-head"><span class="tag">call: ${oneLine(part.name)}</span>
         <${Link} to=${call?.result} goTo=${goTo}>Go to the result<//></p><${Json} value=${part.malformed ? part.raw : part.arguments ?? {}}
-        sought=${sought} /></div>`;
+        sought=${sought} /><${CallAnswer} seq=${seq} call=${part.id} /></div>`;
   }
   if (kind === "tool_result" && typeof (part.content ?? "") === "string") {
     return html`<div class="part"><p class="part-head"><${Status} status=${result?.status} /><span class="tag">result of

@@ -17,7 +17,7 @@ import { GlyphLegend } from "./glyph_legend.js";
 import { ActiveFilters, FILTER_NAMES, LineFilters, LineSearch, NO_FILTER, filterOf } from "./line_filters.js";
 import { serverLines } from "./line_source.js";
 import { ManifestLine, SIGNS, stateOf } from "./manifest_line.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 
 /** Milliseconds before a search starts. */

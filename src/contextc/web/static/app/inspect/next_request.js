@@ -7,7 +7,7 @@ import { info } from "../state.js";
 import { Budget } from "./budget.js";
 import { serverLines } from "./line_source.js";
 import { LineList } from "./manifest_lines.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 
 const ACTIONS = [["go", "continue"], ["edit", "edit a message"], ["rewind", "rewind to a message"]];

@@ -3,7 +3,7 @@ import { html } from "../html.js";
 import { conversationPath, getText } from "../api.js";
 import { number } from "../format.js";
 import { JsonView } from "./json_view.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 import { CopyButton, download, fileName } from "./copy_download.js";
 

@@ -4,7 +4,7 @@ import { conversationPath, get } from "../api.js";
 import { Dialog } from "../dialog.js";
 import { ago, costText, dateTime, number, oneLine, tokens } from "../format.js";
 import { VirtualList } from "../virtual_list.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { LoadError, Skeleton } from "./placeholders.js";
 
 const PAUSE = 200;

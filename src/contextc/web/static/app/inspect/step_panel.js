@@ -12,7 +12,7 @@ import { ManifestLines } from "./manifest_lines.js";
 import { endedWord, errorText, failureLabel, modeLabel } from "../observed.js";
 import { stepLabel } from "../reasons.js";
 import { route, setQuery } from "../route.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 import { channelName, modelName } from "./channel_names.js";
 import { NextRequest } from "./next_request.js";
 import { Reply, stopReason } from "./reply.js";

@@ -4,7 +4,7 @@ import { conversationPath, get } from "../api.js";
 import { clock, costText, dateTime, duration, number, oneLine, plural, tokens } from "../format.js";
 import { agentState } from "../observed.js";
 import { inspectUrl } from "../route.js";
-import { useLoad } from "./use_load.js";
+import { useLoad } from "../use_load.js";
 
 const KINDS = { main: "main", agent: "sub-agent", side: "side request" };
 

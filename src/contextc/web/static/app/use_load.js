@@ -2,7 +2,7 @@
  * Hook that fetches data for a component. Old data stays, marked as loading, until the next response arrives. Responses
  * that are no longer needed are dropped.
  */
-import { useCallback, useEffect, useRef, useState } from "../html.js";
+import { useCallback, useEffect, useRef, useState } from "./html.js";
 
 /**
  * @param {string|null} key identifies the data; another key fetches again, null fetches nothing
