@@ -26,9 +26,9 @@ import pytest
 import contextc as cc
 from contextc.cli.proxy import print_gaps
 from contextc.errors import StoreFull
-from contextc.proxy.proxy_server import ProxyServer, listen
+from contextc.proxy.proxy_server import MAX_LATEST, ProxyServer, RecorderSupervisor, listen
 from contextc.proxy.proxy_status import ProxyStatus, read_statuses
-from contextc.proxy.recorder_process import RecorderSettings, SpoolRecorder
+from contextc.proxy.recorder_process import RecordedExchange, RecorderEvent, RecorderSettings, SpoolRecorder
 from contextc.proxy.spool import SPOOL_FULL, ExchangeStart, GapLog, ResponseStart, Spool, SpoolLimits
 from contextc.proxy.upstreams import parse_upstream
 from tests.fake_vendors import KEY, FakeVendors, Reply
@@ -291,3 +291,18 @@ def test_a_recorder_gives_up_if_proxy_and_store_are_gone(tmp_path: Path) -> None
         process.stdin.close()
         process.stdin = None
         assert process.wait(SECONDS) == 1
+
+
+def test_an_exchange_that_is_read_again_counts_once_and_only_the_latest_are_remembered(tmp_path: Path) -> None:
+    """A recorder that is started again reads at most the last one again. A proxy runs for months."""
+    recorded: list[RecordedExchange] = []
+    settings = RecorderSettings(store="memory:", folder=str(tmp_path), run="run")
+    supervisor = RecorderSupervisor(settings, GapLog(), recorded.append)
+    handle = supervisor._handle  # pyright: ignore[reportPrivateUsage]
+    for number in range(MAX_LATEST + 50):
+        for _ in range(2):
+            handle(RecorderEvent(done=RecordedExchange(exchange=f"run-{number}", time=0)))
+    assert len(recorded) == supervisor.recorded == MAX_LATEST + 50
+    assert supervisor.wait_for(MAX_LATEST + 50, 0)
+    assert not supervisor.wait_for(MAX_LATEST + 51, 0)
+    assert len(supervisor._latest) == MAX_LATEST  # pyright: ignore[reportPrivateUsage]

@@ -99,9 +99,10 @@ def run(**given: Any) -> None:
         if installed_version(package) is not None:
             check_package(package, extra="web")
     try:
+        from contextc._garbage_collection import collect_garbage_rarely
         from contextc.web.app_state import ServerOptions
         from contextc.web.application import create_application
-        from contextc.web.server import collect_garbage_rarely, create_server, listen
+        from contextc.web.server import create_server, listen
     except ModuleNotFoundError as error:
         if error.name not in ("starlette", "uvicorn"):
             raise

@@ -10,6 +10,7 @@ from contextlib import AsyncExitStack
 from importlib import import_module
 from typing import Annotated, cast
 
+from contextc._garbage_collection import collect_garbage_rarely
 from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import err, escape_markup, out
 from contextc.cli.inputs import StoreOption, enable_telemetry, open_configured_store
@@ -68,6 +69,7 @@ def run(
     found = _load_agents(agents)
     with open_configured_store(store, create=True) as handle:
         worker = TurnWorker(handle, _make_agents(agents, found, handle), options)
+        collect_garbage_rarely()
         asyncio.run(_run(worker, host if health is not None else None, port))
 
 

@@ -36,6 +36,8 @@ HEALTHY_SECONDS = 60.0
 """Seconds after which a recorder counts as healthy, so that it is started again at once. So does one that recorded."""
 MAX_CRASHES = 3
 """Crashes on the same exchange after which it is left out."""
+MAX_LATEST = 1_000
+"""Number of exchanges that are known to be read. A recorder that is started again reads the last one again."""
 _decode_event = msgspec.json.Decoder(RecorderEvent).decode
 
 
@@ -47,7 +49,7 @@ class RecorderSupervisor:
     ) -> None:
         self.settings, self.gaps, self.on_recorded = settings, gaps, on_recorded
         self.restarts, self.recorded, self.error = 0, 0, ""
-        self._seen: set[str] = set()
+        self._seen, self._latest = 0, dict[str, None]()
         self._reading, self._crashes = "", dict[str, int]()
         self._changed = Condition()
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,7 +73,7 @@ class RecorderSupervisor:
     def wait_for(self, exchanges: int, seconds: float) -> bool:
         """Wait until so many exchanges were read by the recorder. Return False after the time."""
         with self._changed:
-            return self._changed.wait_for(lambda: len(self._seen) >= exchanges, seconds)
+            return self._changed.wait_for(lambda: self._seen >= exchanges, seconds)
 
     def close(self, seconds: float) -> bool:
         """Wait until everything is recorded; the spool must be closed. Return False if it takes longer.
@@ -93,7 +95,7 @@ class RecorderSupervisor:
     def _run(self) -> None:
         attempt = 0
         while True:
-            began, seen = time.monotonic(), len(self._seen)
+            began, seen = time.monotonic(), self._seen
             code = self._run_process()
             if code == 0:
                 self._is_finished = True
@@ -103,7 +105,7 @@ class RecorderSupervisor:
                 crashes = self._crashes[self._reading] = self._crashes.get(self._reading, 0) + 1
                 if crashes >= MAX_CRASHES:
                     self.settings = replace(self.settings, skip=(*self.settings.skip, self._reading))
-            if len(self._seen) > seen or time.monotonic() - began > HEALTHY_SECONDS:
+            if self._seen > seen or time.monotonic() - began > HEALTHY_SECONDS:
                 attempt = 0
             with self._changed:
                 self._changed.wait_for(lambda: self._is_closing, BACK_OFF[min(attempt, len(BACK_OFF) - 1)])
@@ -152,9 +154,12 @@ class RecorderSupervisor:
         self._reading = ""
         done = event.done
         with self._changed:
-            if done.exchange in self._seen:
+            if done.exchange in self._latest:
                 return
-            self._seen.add(done.exchange)
+            self._seen += 1
+            self._latest[done.exchange] = None
+            if len(self._latest) > MAX_LATEST:
+                del self._latest[next(iter(self._latest))]
         if done.problem:
             if done.is_gap:
                 self.gaps.add(done.time, done.problem)

@@ -15,10 +15,11 @@ from threading import Thread
 import msgspec
 from msgspec import Struct
 
+from contextc._garbage_collection import collect_garbage_rarely
 from contextc.store import open_store
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.server import Server, collect_garbage_rarely, create_server
+from contextc.web.server import Server, create_server
 
 PASS_SECONDS = 0.3
 """Streams pass the last changes on in this time. The server ends them when it stops."""

@@ -5,7 +5,6 @@ signal arrives. Then running turns are stopped in order, so that their partial o
 """
 
 import asyncio
-import gc
 import logging
 import socket
 from collections import OrderedDict
@@ -218,21 +217,6 @@ def create_server(app: Starlette, ready: Callable[[], None] = lambda: None) -> S
         h11_max_incomplete_event_size=MAX_HEAD_BYTES,
     )
     return Server(config, app.state.app_state, connections, ready)
-
-
-NEW_OBJECTS = 5_000
-"""Number of new objects after which the garbage collector looks at them."""
-
-
-def collect_garbage_rarely() -> None:
-    """Make the garbage collector of this process leave alone what is loaded now, and look at new objects less often.
-
-    Call it in a process that does nothing but serve. Hundreds of turns that begin at one moment otherwise wait several
-    times, a tenth of a second each, for a look at all objects, of which none is garbage.
-    """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(NEW_OBJECTS, *gc.get_threshold()[1:])
 
 
 def listen(host: str, port: int) -> socket.socket:
