@@ -253,3 +253,27 @@ def test_a_request_that_was_not_sent_is_extended_as_all_passes_would(part: int, 
     for seed in range(part, UNANSWERED_LIVES, PARTS):
         live_unanswered(seed)
     assert len(extended) > 2 * UNANSWERED_LIVES // PARTS
+
+
+@pytest.mark.parametrize("last", ["reply", "result"])
+def test_a_history_that_did_not_change_is_not_compiled_again_whatever_it_ends_with(
+    last: str, extended: list[Compiled]
+) -> None:
+    """A program that looks at the request of a long history, which it did not send, looks again."""
+    store = cc.open_store("memory:")
+    compiler = cc.MessageCompiler(store, "anthropic:claude-opus-4-5")
+    for number in range(4):
+        store.append("demo", cc.user(f"Question {number}"))
+        said = store.append("demo", cc.assistant("Look.", tool_calls=[cc.tool_call(f"c{number}", "read", {})]))
+        store.append("demo", cc.tool_result(said.tool_calls[0].id, "read", "found"))
+        if last == "reply":
+            store.append("demo", cc.assistant(f"Answer {number}"))
+    compiler.compile("demo", retry=True)
+    first = compiler.compile("demo", retry=True)
+    again = compiler.compile("demo", retry=True)
+    assert again is extended[-1]
+    assert len(extended) == 2
+    assert request_facts(first) == request_facts(again) == request_facts(from_the_store(compiler, {}))
+    store.append("demo", cc.user("And now?"))
+    assert request_facts(compiler.compile("demo", retry=True)) == request_facts(from_the_store(compiler, {}))
+    assert len(extended) == 2

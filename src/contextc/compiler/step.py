@@ -1349,7 +1349,8 @@ def _measure_untrimmed(ask: CompileInput, tail: int, replayed: int, *, is_epoch:
 
 
 class UnsentRequest(Struct, frozen=True, kw_only=True):
-    """A request that was compiled. If it is not sent, and only messages of people follow, the next one extends it.
+    """A request that was compiled. If it is not sent, and nothing follows, or only messages of people after one of a
+    person, the next one extends it.
 
     It has no reference to the loaders of its compilation: each would keep the request before it in memory.
     """
@@ -1367,6 +1368,7 @@ class UnsentRequest(Struct, frozen=True, kw_only=True):
     """Hash of the rows before the last one; empty if it is not known yet."""
     is_whole: bool
     """True if each message of the log is in the request, none of them in a shorter form."""
+    ends_with_person: bool
 
     @property
     def memory_bytes(self) -> int:
@@ -1394,7 +1396,7 @@ def _as_unsent(ask: CompileInput, draft: Draft, rows: AssembledRows, state: Chan
     terms, sight, options = ask.terms, ask.snapshot, ask.options
     tail, new = draft.tail, rows.new_rows
     if (
-        not (tail and new and _ends_with_person(tail[-1].item, new[-1]))
+        not (tail and new)
         or (rows.order is not None and rows.order[-1] != len(new) - 1)
         or (
             ask.provider.session_resumption
@@ -1430,6 +1432,7 @@ def _as_unsent(ask: CompileInput, draft: Draft, rows: AssembledRows, state: Chan
         state=state,
         chain="",
         is_whole=not draft.left and not any([_is_shorter(entry.item) for entry in tail]),
+        ends_with_person=_ends_with_person(tail[-1].item, new[-1]),
     )
 
 
@@ -1456,7 +1459,7 @@ def _measure_extended(ask: CompileInput, draft: Draft, tokens: int) -> Budget | 
 
 
 def _extend_unsent(ask: CompileInput, before: UnsentRequest) -> Compiled | None:
-    """Return a request that differs from one before it, which was not sent, only by messages of people at its end.
+    """Return a request that differs from one before it, which was not sent, at most by messages of people at its end.
     None if it may differ otherwise.
 
     A condition here that is too strict costs time only. The passes give the same request.
@@ -1468,6 +1471,7 @@ def _extend_unsent(ask: CompileInput, before: UnsentRequest) -> Compiled | None:
         or before.summary is not ask.summary
         or (before.runs, before.factor, before.state.cache_key) != (ask.runs, ask.factor, ask.cache_key)
         or (ask.turn_fragments or ask.forced or ask.renews_tools or ask.compacts or ask.for_summary)
+        or (log and not before.ends_with_person)
         or not all([message.role == "user" and message.run is None for _, message in log])
         or not all([type(part) is Text for _, message in log for part in message.parts])
     ):
