@@ -7,6 +7,7 @@
 #             also the libraries of docs/side-by-side.md
 # make package-versions runs the tests of optional packages with their oldest allowed and their newest versions
 # make stress runs the long fault, load and size tests
+# make install-trial installs the wheel with pip and uv on every Python here, and runs every line of the README
 # make dist   builds the wheel and the source distribution in dist/, with the links of a release if CONTEXTC_REPOSITORY_URL is set
 # make rules  writes docs/rules.md and docs/findings.md from the rules and findings themselves
 # make lock   resolves requirements.lock and requirements-model.lock again
@@ -24,7 +25,7 @@ LOCKS  := --require-hashes -r requirements.lock -r requirements-model.lock
 
 unexport PYTHONDONTWRITEBYTECODE  # or every process of the tests compiles everything again
 
-.PHONY: run test setup checks lint types source-types floors tests programs bench prove frameworks package-versions stress dist rules lock clean
+.PHONY: run test setup checks lint types source-types floors tests programs bench prove frameworks package-versions install-trial stress dist rules lock clean
 
 run: setup
 	@$(BIN)/contextc serve
@@ -115,7 +116,7 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 
 prove: setup programs types
 	CONTEXTC_THOROUGH=1 $(BIN)/python -m pytest -n 4 --dist worksteal
-	$(MAKE) --no-print-directory package-versions frameworks
+	$(MAKE) --no-print-directory install-trial package-versions frameworks
 	$(BIN)/python -m tests.long_runs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
 
 # FRAMEWORKS="langchain litellm" runs these alone.
@@ -128,6 +129,9 @@ package-versions: setup
 
 stress: setup programs
 	$(BIN)/python -m tests.stress $(STRESS)
+
+install-trial: setup
+	$(BIN)/python -m tests.install_trial
 
 dist: setup
 	rm -rf dist

@@ -6,7 +6,6 @@ anything.
 """
 
 import contextlib
-import io
 import os
 import re
 import shlex
@@ -19,6 +18,7 @@ import pytest
 from contextc import errors
 from contextc.cli import COMMANDS
 from tests import side_by_side
+from tests.doc_examples import BLOCK, matches, run_python
 from tests.forked_commands import run_contextc
 
 ROOT = Path(__file__).parent.parent
@@ -29,22 +29,9 @@ LISTED_PACKAGES = (
     *("inspection", "interchange", "observation", "providers", "proxy", "store", "web"),
 )
 """Packages whose modules ARCHITECTURE.md lists."""
-BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
 LINKING_PAGES = [*PAGES, *(ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CHANGELOG", "SECURITY"))]
-
-
-def matches(shown: str, printed: str) -> bool:
-    lines = [re.escape(line.rstrip()).replace("…", ".*") for line in shown.strip().splitlines()]
-    return re.fullmatch("\n".join(lines), "\n".join(line.rstrip() for line in printed.strip().splitlines())) is not None
-
-
-def run_python(code: str, names: dict[str, object]) -> str:
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(compile(code, "example", "exec"), names)
-    return printed.getvalue()
 
 
 def run_console(block: str) -> tuple[str, str]:

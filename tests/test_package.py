@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.install_trial import TRIED
+
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -130,6 +132,8 @@ def test_the_command_without_its_extra_says_what_to_install() -> None:
     )
 
 
-def test_every_extra_is_in_the_readme() -> None:
+def test_every_extra_is_in_the_readme_and_in_the_trial() -> None:
     text = (ROOT / "README.md").read_text()
-    assert [name for name in PROJECT["optional-dependencies"] if name != "all" and f"`{name}`" not in text] == []
+    extras = PROJECT["optional-dependencies"]
+    assert [name for name in extras if name != "all" and f"`{name}`" not in text] == []
+    assert {*TRIED} == {*extras}

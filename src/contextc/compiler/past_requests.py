@@ -496,7 +496,7 @@ def rebuild(store: Store, channel: Channel, formatter: Formatter, request: int |
     rows = past.rows[len(past.rows) - record.added :] if record.mode == "resume" else past.rows
     body: JSONObject = decode(stored)
     head = HeadParts.from_body(formatter.messages_key, body, {})
-    return head.bytes(_chunks(formatter, record, rows), record.session or None, record.compared)
+    return head.to_bytes(_chunks(formatter, record, rows), record.session or None, record.compared)
 
 
 def join_observed(head: bytes, rows: Sequence[bytes], facts: ObservedFacts) -> bytes:
@@ -519,7 +519,9 @@ def rebuild_session_view(store: Store, channel: Channel, formatter: Formatter, r
     if past.record.mode != "resume" or stored is None:
         return rebuild(store, channel, formatter, request)
     _check_rows(past, channel)
-    return HeadParts.from_body(formatter.messages_key, decode(stored), {}).bytes([row.chunk for row in past.rows], None)
+    return HeadParts.from_body(formatter.messages_key, decode(stored), {}).to_bytes(
+        [row.chunk for row in past.rows], None
+    )
 
 
 def _chunks(formatter: Formatter, record: RequestRecord, rows: Sequence[StoredRow]) -> list[bytes]:

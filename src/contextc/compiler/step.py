@@ -172,7 +172,7 @@ class HeadParts(NamedTuple):
         body, settings = {**field, **self.body}, {**field, **self.settings}
         return self._replace(body=body, settings=settings, before=before, hash=written.digest())
 
-    def bytes(self, chunks: list[bytes], session: str | None, compared: str = "") -> bytes:
+    def to_bytes(self, chunks: list[bytes], session: str | None, compared: str = "") -> bytes:
         """Return the request as bytes, built from chunks of its messages. Empty chunks are skipped."""
         before, after = self.before, self.after
         if compared:
@@ -380,7 +380,7 @@ class Compiled:
     def body(self) -> bytes:
         """The request as JSON bytes."""
         if self._body is None:
-            self._body = self.head.bytes(self._chunks(), self.session_id, self.compared)
+            self._body = self.head.to_bytes(self._chunks(), self.session_id, self.compared)
         return self._body
 
     @property

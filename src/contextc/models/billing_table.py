@@ -1,8 +1,8 @@
 """The factors and fees of `billing.toml`: what providers bill beyond the list price of a model."""
 
+import datetime
 import re
 import tomllib
-from datetime import date
 from functools import cache, lru_cache
 from typing import Literal
 
@@ -18,7 +18,7 @@ class BillingFactor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     field: Literal["tier", "speed", "region"]
     word: str
     source: str
-    date: date
+    date: datetime.date
     vendors: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     factor: float | None = None
@@ -32,7 +32,7 @@ class NameFactor(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     models: tuple[str, ...]
     factor: float
     source: str
-    date: date
+    date: datetime.date
 
 
 class ToolFee(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +42,7 @@ class ToolFee(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     vendors: tuple[str, ...]
     dollars: float
     source: str
-    date: date
+    date: datetime.date
     lower_bound: bool = False
 
 

@@ -135,7 +135,7 @@ class AppState:
 
     def stop_streams(self) -> None:
         """End every stream, because the server is about to stop."""
-        for each in self.files.list():
+        for each in self.files.all():
             if each.app_state is not None:
                 each.app_state.stop_streams()
         self.stopping.set()

@@ -31,7 +31,7 @@ def create_application(store: Store, options: ServerOptions | None = None) -> St
             recovering.cancel()
             app_state.stop_streams()
             await app_state.turns.close()
-            await app_state.close_files(app_state.files.list())
+            await app_state.close_files(app_state.files.all())
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         """Dispatch a request. Path patterns do not fit all names: a name may contain a line break."""

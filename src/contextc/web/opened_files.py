@@ -131,7 +131,7 @@ class OpenedFiles:
             raise HTTPError(404, "This file is not open any more. Open it again.", "FileClosed")
         return found
 
-    def list(self) -> list[OpenedFile]:
+    def all(self) -> list[OpenedFile]:
         return [*self._files.values()]
 
     def remove(self, id: str) -> OpenedFile:

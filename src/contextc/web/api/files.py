@@ -89,7 +89,7 @@ def _disk_error(error: OSError) -> HTTPError:
 @endpoint("GET", "/files", tag="files")
 def list_files(app: AppState) -> FileList:
     """Return the opened files."""
-    return FileList(files=[_view(each) for each in app.files.list()])
+    return FileList(files=[_view(each) for each in app.files.all()])
 
 
 @endpoint("GET", "/files/{file}", tag="files")
