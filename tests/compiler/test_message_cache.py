@@ -49,6 +49,16 @@ def test_the_oldest_messages_go() -> None:
     assert cache.decode(large) is not cache.decode(large)
 
 
+def test_messages_of_short_conversations_are_not_kept() -> None:
+    """A server reads the beginning of thousands of conversations, and trims hardly any of them."""
+    message_cache.cache.clear()
+    with cc.open_store("memory:") as store:
+        for number in range(20):
+            store.append(f"c{number}", cc.user(f"Question {number}"))
+            cc.MessageCompiler(store, "anthropic:claude-opus-4-5").compile(f"c{number}")
+    assert not message_cache.cache._by_body  # pyright: ignore[reportPrivateUsage]
+
+
 def test_a_redacted_message_is_another_message(address: str) -> None:
     """What is trimmed is searched for words and facts, so the cache must not bring back what was removed."""
     message_cache.cache.clear()

@@ -4,7 +4,7 @@ Where a context is trimmed, every message of the window is read again: its words
 time. The cache finds a message by its stored bytes, so one that was redacted or repaired is another message. It is
 shared by all stores of the process, and bounded by the size of these bytes; the oldest ones go first.
 
-    message = decode_message(body)                   a message that is known, or a new one
+    message = cache.decode(body)                     a message that is known, or a new one
     facts = derive(message, find_mentions)           computed once, as long as the cache has the message
 """
 
@@ -21,6 +21,8 @@ MAX_BYTES, MAX_BODY = 4 << 20, 1 << 16
 """Stored bytes of all messages in the cache, and of one of them."""
 BODY_BYTES = 200
 """Bytes that a message counts besides its own, so that many small ones are bounded too."""
+MIN_ROWS = 32
+"""Fewer messages than this, read at a time, are not kept: most conversations are never trimmed."""
 
 Value = TypeVar("Value")
 
@@ -42,8 +44,13 @@ class MessageCache:
         self._size = 0
         self._lock = Lock()
 
+    def find(self, body: bytes) -> Message:
+        """Return the message of a stored body. It is not added."""
+        known = self._by_body.get(body)
+        return known.message if known is not None else decode_body(body)
+
     def decode(self, body: bytes) -> Message:
-        """Return the message of a stored body."""
+        """Return the message of a stored body, and keep it."""
         known = self._by_body.get(body)
         return known.message if known is not None else self._add(body)
 
@@ -88,7 +95,7 @@ derive = cache.derive
 def decode_message_rows(tx: Transaction, rows: Sequence[tuple[int, bytes]]) -> list[tuple[int, Message]]:
     """Decode stored messages. Return them with their places."""
     try:
-        decode = cache.decode
+        decode = cache.decode if len(rows) >= MIN_ROWS else cache.find
         return [(where, decode(body)) for where, body in rows]
     except message_log.DECODE_ERRORS:  # the error names the message
         return message_log.decode_message_rows(tx, rows)
