@@ -120,8 +120,8 @@ def test_todos_and_pins_that_make_no_sense_leave_nothing_behind(store: cc.Store,
 
 def test_a_file_of_a_later_version_is_refused_before_its_lines_are_read(target: cc.Store) -> None:
     """Guarantee 3.7: it says what to do, whatever else is in it."""
-    lines = [b'{"type":"contextc","version":3,"weather":"fine"}', b'{"type":"songs"}']
-    with pytest.raises(cc.errors.InvalidImport, match=r"version 3, this contextc reads up to 2. Upgrade contextc"):
+    lines = [b'{"type":"contextc","version":4,"weather":"fine"}', b'{"type":"songs"}']
+    with pytest.raises(cc.errors.InvalidImport, match=r"version 4, this contextc reads up to 3. Upgrade contextc"):
         import_lines(target, lines)
 
 

@@ -34,6 +34,7 @@ STORE_NAMES = {
     *("turns", "steps", "events", "enqueue", "queued"),
     *("approvals", "turn_approvals", "answer_approval", "answered_turns", "cancel_turn", "stop_turn", "turn_requests"),
     *("approval_rules", "revoke_rule"),
+    *("tags", "tag", "untag", "notes", "add_note", "delete_note"),
     *("read", "write", "aio", "backup", "address", "close"),
 }
 

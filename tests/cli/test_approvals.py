@@ -11,6 +11,8 @@ from tests.executor.approval_shop import DONE, PAYS, Shop
 def test_it_lists_what_waits_and_the_rules_and_revokes_one(run: Run, tmp_path: Path) -> None:
     """Guarantee 18.8."""
     address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        store.append("other", cc.user("Hello."))
     assert run("approvals", "--store", address).stdout == "nothing waits for an approval, and there are no rules\n"
     with cc.open_store(address) as store:
         shop = Shop(store)

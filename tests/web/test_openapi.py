@@ -75,6 +75,8 @@ def places(store: cc.Store, client: TestClient) -> dict[str, str]:
     store.write(lambda tx: turn_records.append_events(tx, load_tip(tx, "a/b").conversation, notices))
     rule = ApprovalRule(id="0123456789ab", tool="pay", allow=True, scope="store")
     store.write(lambda tx: insert_rule(tx, load_tip(tx, "a/b").conversation, rule, None))
+    for text in ("look at this", "and this"):
+        store.add_note("a/b", text)
     return {
         "rule": rule.id,
         "name": "a/b",

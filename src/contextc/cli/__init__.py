@@ -38,6 +38,8 @@ COMMANDS = {
     "list": "store_commands:list_conversations",
     "import": "import_",
     "export": "export",
+    "tag": "tags_and_notes:tag_conversation",
+    "note": "tags_and_notes:note_conversation",
     "fork": "store_commands:fork_conversation",
     "delete": "store_commands:delete_conversation",
     "redact": "store_commands:redact_messages",

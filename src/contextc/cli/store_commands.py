@@ -41,6 +41,7 @@ from contextc.store.conversation_list import (
 )
 from contextc.store.redaction import load_redaction_target
 from contextc.store.sqlite import check_backup_file, restore
+from contextc.store.tags_and_notes import check_tag, load_all_tags
 
 # ── list ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # `contextc list`: list the conversations of a store.
@@ -55,15 +56,24 @@ MIN_TITLE_WIDTH = 30
 """The width that titles have also where the other columns take the whole line."""
 
 
-def list_conversations(store: StoreOption = None, json: JSONOption = False) -> None:
+def list_conversations(
+    tag: Annotated[str, Option("--tag", help="Only conversations with this tag.")] = "",
+    store: StoreOption = None,
+    json: JSONOption = False,
+) -> None:
     """List the conversations of a store, most recently active first. With --json, they are sorted by name."""
     with open_configured_store(store) as handle:
         found = handle.conversations()
+        tags = handle.read(load_all_tags)
+        if tag:
+            found = [each for each in found if check_tag(tag) in tags.get(each.name, ())]
         counts = handle.read(count_branches)
         sources = handle.read(load_all_sources)
         if json:
             plain = msgspec.to_builtins(found)
             for each in plain:
+                if each["name"] in tags:
+                    each["tags"] = tags[each["name"]]
                 if (source := sources.get(each["name"])) is not None:
                     each["observed"] = msgspec.to_builtins(source)
             print_json(plain)

@@ -2,7 +2,7 @@
 
 The first line is a header: the conversation, its root, its branches. Todo lists follow, one line per agent. Then come
 the messages, one per line, in the order of their branches. A blob precedes the first message that uses it. Version 2
-has todos and pins. A file without them has version 1, so that older readers accept it.
+has todos and pins, version 3 tags and notes. A file without them has version 1, so that older readers accept it.
 """
 
 import base64
@@ -23,13 +23,13 @@ from contextc.messages import (
     make_chain_id,
     validate_message,
 )
-from contextc.store import Conversation, Store, message_log, turn_records
+from contextc.store import Conversation, Store, message_log, tags_and_notes, turn_records
 from contextc.store.branches import load_conversation
 from contextc.store.message_log import DOCTOR_HINT, load_and_verify
 from contextc.store.transaction_engine import Transaction
 from contextc.tools.todos import Todo, numbered_todos
 
-VERSION, VERSION_WITHOUT_TODOS = 2, 1
+VERSION, VERSION_WITHOUT_TAGS, VERSION_WITHOUT_TODOS = 3, 2, 1
 CHUNK = 1000
 Progress = Callable[[int, int], None]
 """A callback with the number of messages done, and the total."""
@@ -77,13 +77,28 @@ class TodosLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     todos: tuple[Todo, ...]
 
 
+class TagsLine(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="tags"):
+    """The tags of the conversation."""
+
+    tags: tuple[str, ...]
+
+
+class NoteLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, tag="note"):
+    """A note, without the request it is about: a file has no requests."""
+
+    text: str
+    time: int
+    who: str = ""
+
+
 class HeaderVersion(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a header that every version has."""
 
     version: int = 0
 
 
-AnyLine: TypeAlias = HeaderLine | MessageLine | BlobLine | TodosLine
+AnyLine: TypeAlias = HeaderLine | MessageLine | BlobLine | TodosLine | TagsLine | NoteLine
+ListLine: TypeAlias = TodosLine | TagsLine | NoteLine
 
 encode_line = msgspec.json.Encoder().encode
 decode_line = msgspec.json.Decoder(AnyLine).decode
@@ -141,10 +156,10 @@ def export_lines(store: Store, conversation: str, progress: Progress | None = No
                 progress(done, header.messages)
 
 
-def _load_header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[BranchRange], list[TodosLine]]:
+def _load_header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[BranchRange], list[ListLine]]:
     at = message_log.load_tip(tx, conversation)
     ranges = _branch_ranges(tx, conversation)
-    lists = [
+    lists: list[ListLine] = [
         TodosLine(agent=agent, todos=tuple(turn_records.load_todos(tx, conversation, agent)))
         for (agent,) in tx.rows(
             "SELECT DISTINCT agent FROM main.todo WHERE conversation = ? ORDER BY agent", conversation
@@ -161,8 +176,12 @@ def _load_header(tx: Transaction, conversation: str) -> tuple[HeaderLine, list[B
         )
         for each in ranges
     )
+    has_todos = bool(lists) or any(line.pins for line in lines)
+    tags, notes = tags_and_notes.load_tags(tx, conversation), tags_and_notes.load_notes(tx, conversation)
+    lists += [TagsLine(tags=tuple(tags))] if tags else []
+    lists += [NoteLine(text=each.text, time=each.time, who=each.who) for each in notes]
     header = HeaderLine(
-        version=VERSION if lists or any(line.pins for line in lines) else VERSION_WITHOUT_TODOS,
+        version=VERSION if tags or notes else VERSION_WITHOUT_TAGS if has_todos else VERSION_WITHOUT_TODOS,
         conversation=conversation,
         root=message_log.load_root(tx, at.tree).hex(),
         branch=at.branch,
@@ -323,6 +342,9 @@ class _JSONLImport:
             if isinstance(line, TodosLine):
                 _check_todos(number, line, agents)
                 continue
+            if isinstance(line, TagsLine | NoteLine):
+                _check_tags_and_notes(number, line)
+                continue
             if isinstance(line, HeaderLine):
                 raise InvalidImport("a second header", line=number, fix="Import one conversation at a time.")
             branch = branches.get(line.branch)
@@ -388,6 +410,10 @@ class _JSONLImport:
                 blobs[line.name] = _decode_blob(number, line)
             elif isinstance(line, TodosLine):
                 turn_records.replace_todos(tx, self.name, line.agent, list(line.todos))
+            elif isinstance(line, TagsLine):
+                tags_and_notes.change_tags(tx, self.name, add=line.tags)
+            elif isinstance(line, NoteLine):
+                tags_and_notes.add_note(tx, self.name, line.text, who=line.who, time=line.time)
             elif isinstance(line, MessageLine):
                 place = message_log.make_place(numbers[line.branch], line.message.seq)
                 batch.append((place, line.message))
@@ -471,6 +497,16 @@ def _check_version(line: bytes | str) -> None:
         raise InvalidImport(
             f"the file has version {version}, this contextc reads up to {VERSION}", line=1, fix="Upgrade contextc."
         )
+
+
+def _check_tags_and_notes(number: int, line: TagsLine | NoteLine) -> None:
+    try:
+        for tag in line.tags if isinstance(line, TagsLine) else ():
+            tags_and_notes.check_tag(tag)
+        if isinstance(line, NoteLine):
+            tags_and_notes.check_note(line.text)
+    except InvalidInput as error:
+        raise InvalidImport(str(error).rstrip("."), line=number) from error
 
 
 def _check_todos(number: int, line: TodosLine, agents: set[str]) -> None:

@@ -193,7 +193,14 @@ def _make_input(call: ModelCall, elements: ElementCache) -> ObservedInput:
 
 
 TITLE_LENGTH = 80
-OWN_LINE_FIELDS = {"contextc": "version", "message": "message", "blob": "name", "todos": "todos"}
+OWN_LINE_FIELDS = {
+    "contextc": "version",
+    "message": "message",
+    "blob": "name",
+    "todos": "todos",
+    "tags": "tags",
+    "note": "time",
+}
 NO_MESSAGES = "a conversation without messages"
 RESPONSES_ITEM_TYPES = ("message", "function_call", "function_call_output", "reasoning")
 JSON_ENDINGS = (".json", ".jsonl", ".har")

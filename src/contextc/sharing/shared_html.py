@@ -208,17 +208,28 @@ class SharedFinding(Struct, frozen=True, kw_only=True):
     is_change: bool
 
 
+class SharedNote(Struct, frozen=True, kw_only=True):
+    """A note that a person wrote. `request` is the request it is about, as CHANNEL/NUMBER, or ""."""
+
+    text: str
+    time: int
+    who: str
+    request: str
+
+
 class SharedData(Struct, frozen=True, kw_only=True):
     """The content of a shared file. All figures are about the requests in it. Tokens are those that a provider
     reported.
 
     `findings` are those that are a loss, at most `MAX_FINDINGS` of `findings_count`. `unavoidable` is the number of
-    cache misses that are none. `title` is "" if there is none, or if texts were removed.
+    cache misses that are none. If texts were removed, `title` is "", as without one, and `tags` and `notes` are empty.
     """
 
     version: str
     conversation: str
     title: str
+    tags: list[str]
+    notes: list[SharedNote]
     source: str
     redacted: list[str]
     is_run: bool
@@ -307,6 +318,8 @@ class _Collector:
             version=version("contextc"),
             conversation=clean(self._view.name),
             title=self._title(),
+            tags=self._tags(),
+            notes=self._notes(chosen, is_run=is_run),
             source=clean(source.client) if source is not None else "",
             redacted=self._redaction.labels,
             is_run=is_run,
@@ -325,6 +338,21 @@ class _Collector:
             cache_share=totals.cache_read / totals.input if totals.input else None,
             rewrite_factor=costs.rewrite_factor if is_whole else None,
         )
+
+    def _tags(self) -> list[str]:
+        is_removed = self._redaction.is_removed(is_result=False)
+        return [] if is_removed else [self._redaction.clean(each) for each in self._store.tags(self._view.name)]
+
+    def _notes(self, chosen: Sequence[RequestView], *, is_run: bool) -> list[SharedNote]:
+        """Return the notes, of one request only those about it; none if texts are removed."""
+        if self._redaction.is_removed(is_result=False):
+            return []
+        clean, names = self._redaction.clean, {f"{each.channel_id}/{each.number}" for each in chosen}
+        return [
+            SharedNote(text=clean(each.text), time=each.time, who=clean(each.who), request=each.request)
+            for each in self._store.notes(self._view.name)
+            if each.request in names or (is_run and not each.request)
+        ]
 
     def _title(self) -> str:
         """Return the title; "" if texts are removed. It may be the start of a message, which is redacted as a whole."""

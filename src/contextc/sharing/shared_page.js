@@ -126,6 +126,10 @@
     return el("header", {},
       el("h1", { dir: "auto" }, title),
       el("p", { class: "soft" }, data.title ? `${oneLine(data.conversation, 60)} · ` : "", data.source ? `${oneLine(data.source, 60)} · ` : "", `recorded with contextc ${data.version}`),
+      data.tags.length > 0 && el("p", { class: "soft", dir: "auto" }, `Tags: ${data.tags.map((each) => oneLine(each, 60)).join(", ")}`),
+      data.notes.length > 0 && el("ul", { "aria-label": "Notes", class: "notes" }, data.notes.map((each) => el("li", {},
+        el("p", { class: "soft" }, [`Note of ${time(each.time)}`, oneLine(each.who, 60), each.request && `about request ${oneLine(each.request, 60)}`].filter(Boolean).join(" · ")),
+        el("p", { class: "note-text", dir: "auto" }, visible(each.text))))),
       data.redacted.length > 0 && el("p", { class: "note" }, `Removed from this file: ${data.redacted.join(", ")}.`),
       facts(figures));
   }

@@ -12,6 +12,7 @@ from contextc.store.approval_rules import Always, ApprovalRule
 from contextc.store.approvals import Approval
 from contextc.store.message_log import Branch, Conversation, Lease, Recovered, Reference
 from contextc.store.store import Store, open_with
+from contextc.store.tags_and_notes import Note
 from contextc.store.transaction_engine import TransactionEngine
 from contextc.store.turn_controls import TurnRequest
 from contextc.store.turn_records import Stream
@@ -28,6 +29,7 @@ __all__ = [
     "Branch",
     "Conversation",
     "Lease",
+    "Note",
     "Recovered",
     "Reference",
     "Store",

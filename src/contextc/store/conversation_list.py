@@ -28,6 +28,7 @@ from contextc.store.message_log import (
     make_place,
     split_by_branch,
 )
+from contextc.store.tags_and_notes import check_tag, find_tagged, load_tags_by_number
 from contextc.store.transaction_engine import Row, Transaction
 from contextc.store.turn_records import load_last_steps
 
@@ -222,7 +223,7 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
     added. `spoken` is the time of the last message (0: none). `model` is the provider and model of the last request.
     `excerpt` is the text around a search hit, and `hit` the seq of its message. `observed` is present if other software
     made the requests. `needs_approval` is present, and true, if a tool call waits for an approval. `running` is true
-    then, too. `parked` is present if workers gave up on a turn: why.
+    then, too. `parked` is present if workers gave up on a turn: why. `tags` is present if a person gave it tags.
     """
 
     name: str
@@ -238,6 +239,7 @@ class ConversationOverview(Struct, frozen=True, kw_only=True):
     observed: ObservedSource | UnsetType = UNSET
     needs_approval: bool | UnsetType = UNSET
     parked: str | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
 
 
 class ConversationPage(NamedTuple):
@@ -290,9 +292,9 @@ Lineage = list[tuple[int, int]]
 """The branches of a chain, newest first, each with the seq after which it begins."""
 
 
-def load_page(tx: Transaction, *, before: str = "", limit: int = 50) -> ConversationPage:
-    """Return a page of conversations."""
-    some = list_rows(tx, parse_cursor(before), check_limit(limit) + 1)
+def load_page(tx: Transaction, *, before: str = "", limit: int = 50, tag: str = "") -> ConversationPage:
+    """Return a page of conversations, only those with a tag if one is given."""
+    some = list_rows(tx, parse_cursor(before), check_limit(limit) + 1, tag=tag)
     shown = some[:limit]
     return ConversationPage(
         load_details(tx, shown), str(PageCursor(shown[-1].last_active, shown[-1].number)) if len(some) > limit else ""
@@ -401,9 +403,12 @@ def parse_cursor(written: str) -> PageCursor | None:
         ) from None
 
 
-def list_rows(tx: Transaction, after: PageCursor | None, limit: int) -> list[ConversationRow]:
-    """Return conversations in list order."""
+def list_rows(tx: Transaction, after: PageCursor | None, limit: int, *, tag: str = "") -> list[ConversationRow]:
+    """Return conversations in list order, only those with a tag if one is given."""
     which, values = after_cursor(after)
+    if tag:
+        which = f"{which or 'WHERE true'} AND c.number IN (SELECT t.conversation FROM main.tag t WHERE t.name = ?)"
+        values = (*values, check_tag(tag))
     return [
         ConversationRow(*row)
         for row in tx.rows(f"{SELECT_CONVERSATIONS} {which} {LIST_ORDER} LIMIT {limit:d}", *values)
@@ -442,7 +447,8 @@ def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[Conve
         return []
     branches = load_branches(tx, some)
     titles, running, models = _titles(tx, some, branches), _running(tx, some), _models(tx, some)
-    sources = load_observed_sources(tx, [each.number for each in some])
+    numbers = [each.number for each in some]
+    sources, tags = load_observed_sources(tx, numbers), load_tags_by_number(tx, numbers)
     counts: dict[str, int] = {}
     for _, _, _, conversation in branches:
         counts[conversation] = counts.get(conversation, 0) + 1
@@ -457,6 +463,7 @@ def load_details(tx: Transaction, some: Sequence[ConversationRow]) -> list[Conve
             running=each.name in running,
             model=models.get(each.number, ""),
             observed=sources.get(each.number, UNSET),
+            tags=tags.get(each.number, UNSET),
         )
         for each in some
     ]
@@ -582,14 +589,15 @@ class ConversationChanges(NamedTuple):
 
 
 def load_states(tx: Transaction, limit: int = RECENT_CONVERSATIONS) -> States:
-    """Return the states of recently active conversations: title, messages, branch, requests, running turns."""
+    """Return the states of recently active conversations: title, messages, branch, requests, running turns, tags."""
     rows = tx.rows(
         "SELECT c.number, c.name, c.branch, c.revision, c.spoken, c.title,"
         " (SELECT max(place) FROM main.message"
         " WHERE place BETWEEN c.branch * 4294967296 AND c.branch * 4294967296 + 4294967295),"
         " (SELECT sum(version) FROM main.channel h WHERE h.conversation = c.name),"
         " (SELECT count(*) FROM main.lease l WHERE l.conversation = c.name AND l.holder <> ''"
-        f" AND l.expires > {tx.dialect.now})"
+        f" AND l.expires > {tx.dialect.now}),"
+        " (SELECT sum(t.number) FROM main.tag t WHERE t.conversation = c.number)"
         f" FROM main.conversation c ORDER BY c.spoken DESC, c.number DESC LIMIT {limit:d}"
     )
     return {row[0]: tuple(row[1:]) for row in rows}
@@ -820,10 +828,10 @@ class _Found(NamedTuple):
 
 
 def search_conversations(
-    tx: Transaction, text: str, *, before: str = "", limit: int = 50, work: int = MAX_MESSAGES
+    tx: Transaction, text: str, *, before: str = "", limit: int = 50, work: int = MAX_MESSAGES, tag: str = ""
 ) -> ConversationPage:
     """Return a page of conversations with the text in their name, followed by those with it in a message."""
-    found = _search(tx, text, before, limit, work, max_hits=1, finds_all=False)
+    found = _search(tx, text, before, limit, work, max_hits=1, finds_all=False, tag=tag)
     entries = load_details(tx, [each.row for each in found.rows])
     newest = [each.hits[0] if each.hits else SearchHit() for each in found.rows]
     entries = [replace(each, excerpt=hit.excerpt, hit=hit.seq) for each, hit in zip(entries, newest, strict=True)]
@@ -855,22 +863,26 @@ def _mark_older(found: _FoundRow) -> str:
 
 
 def _search(
-    tx: Transaction, text: str, before: str, limit: int, work: int, *, max_hits: int, finds_all: bool
+    tx: Transaction, text: str, before: str, limit: int, work: int, *, max_hits: int, finds_all: bool, tag: str = ""
 ) -> _Found:
-    """Return a page. With `finds_all`, all messages with the text are counted, also where the name has it."""
+    """Return a page. With `finds_all`, all messages with the text are counted, also where the name has it.
+
+    With a tag, only conversations with it are searched.
+    """
     wanted = " ".join(text.split()).casefold()
     if not wanted:
         raise InvalidInput("search text must not be blank", got=text)
     begin, hits = parse_cursor(before), list[_FoundRow]()
     check_limit(limit)
+    tagged = find_tagged(tx, tag) if tag else None
     if begin is None or begin.in_names:
         numbers = find_named(tx, wanted, begin, limit)
         named = list_rows_by_number(tx, numbers) if numbers else []
-        hits = [_FoundRow(each, []) for each in named]
+        hits = [_FoundRow(each, []) for each in named if tagged is None or each.number in tagged]
         if len(numbers) == limit and named:
             return _Found(hits, PageCursor(named[-1].last_active, named[-1].number, in_names=1))
         begin = None
-    return _search_all(tx, wanted, begin, hits, limit, work, max_hits, finds_all=finds_all)
+    return _search_all(tx, wanted, begin, hits, limit, work, max_hits, finds_all=finds_all, tag=tag)
 
 
 def _search_all(
@@ -883,10 +895,11 @@ def _search_all(
     max_hits: int,
     *,
     finds_all: bool,
+    tag: str,
 ) -> _Found:
     """Add conversations with the text in a message."""
     mark, messages, conversations = begin, 0, 0
-    for each, line in _iter_conversations(tx, begin):
+    for each, line in _iter_conversations(tx, begin, tag):
         if work <= 0 or len(hits) >= limit:
             return _Found(hits, mark, messages, conversations)
         if finds_all or not is_named(wanted, each.name, each.given_title):  # otherwise it was found by name
@@ -904,9 +917,11 @@ def _search_all(
     return _Found(hits, None, messages, conversations)
 
 
-def _iter_conversations(tx: Transaction, mark: PageCursor | None) -> Iterator[tuple[ConversationRow, Lineage]]:
-    """Yield all conversations in list order, each with the branches of its chain."""
-    while some := list_rows(tx, mark, CONVERSATIONS):
+def _iter_conversations(
+    tx: Transaction, mark: PageCursor | None, tag: str
+) -> Iterator[tuple[ConversationRow, Lineage]]:
+    """Yield all conversations in list order, or those with a tag, each with the branches of its chain."""
+    while some := list_rows(tx, mark, CONVERSATIONS, tag=tag):
         lines = find_lineages(some, load_branches(tx, some))
         for index, each in enumerate(some):
             if index % READ_AHEAD == 0:

@@ -418,6 +418,8 @@ COLUMNS = (
     ),
     TextColumn("trigger_state", "body", OF_CONVERSATION, ("conversation", "agent", "name")),
     TextColumn("worker_turn", "reason", OF_CONVERSATION, ("conversation", "agent"), is_json=False),
+    TextColumn("tag", "name", OF_CONVERSATION, ("number",), is_json=False),
+    TextColumn("note", "text", OF_CONVERSATION, ("number",), is_json=False),
     TextColumn("todo", "text", OF_NAME, ("conversation", "agent", "number"), is_json=False),
     TextColumn("observed_conversation", "session", OF_CONVERSATION, ("conversation",), is_json=False, replacement=""),
     TextColumn(

@@ -26,6 +26,7 @@ from contextc.store import (
     pins,
     redaction,
     session_transcripts,
+    tags_and_notes,
     turn_controls,
     turn_records,
 )
@@ -50,6 +51,7 @@ from contextc.store.message_log import (
 )
 from contextc.store.redaction import check_redacted_text
 from contextc.store.session_transcripts import TranscriptKey
+from contextc.store.tags_and_notes import Note
 from contextc.store.transaction_engine import Result, Transaction, TransactionEngine
 from contextc.store.turn_controls import RequestKind, TurnRequest
 from contextc.store.turn_records import QueuedMessage, QueueKind, StepRecord, Stream, TurnRecord
@@ -217,15 +219,48 @@ class Store:
         """Set the title of a conversation, at most 200 characters. An empty one restores its first user message."""
         return self.write(lambda tx: conversation_list.set_title(tx, conversation, title), repeatable=True)
 
-    def overviews(self, *, search: str = "", before: str = "", limit: int = 50) -> ConversationPage:
-        """Return a page of conversations, most recently active first, optionally only those that contain `search`.
+    def overviews(self, *, search: str = "", before: str = "", limit: int = 50, tag: str = "") -> ConversationPage:
+        """Return a page of conversations, most recently active first, optionally only those that contain `search`, or
+        have a tag.
 
         Pass `next` of a page as `before` to get the next one. A search reads a bounded number of messages per call. A
         page may therefore have fewer than `limit` entries, or none, and still have a next one.
         """
         if search.strip():
-            return self.read(lambda tx: conversation_list.search_conversations(tx, search, before=before, limit=limit))
-        return self.read(lambda tx: conversation_list.load_page(tx, before=before, limit=limit))
+            return self.read(
+                lambda tx: conversation_list.search_conversations(tx, search, before=before, limit=limit, tag=tag)
+            )
+        return self.read(lambda tx: conversation_list.load_page(tx, before=before, limit=limit, tag=tag))
+
+    # ── tags and notes: written by people, and sent to no model ───────────────────────────────────────────────────────
+
+    def tags(self, conversation: str | None = None) -> list[str]:
+        """Return the tags of a conversation, or all tags of the store, sorted."""
+        if conversation is None:
+            return self.read(tags_and_notes.list_tags)
+        return self.read(lambda tx: tags_and_notes.load_tags(tx, conversation))
+
+    def tag(self, conversation: str, *tags: str) -> list[str]:
+        """Add tags to a conversation, and return its tags. Raises `UnknownConversation`."""
+        return self.write(lambda tx: tags_and_notes.change_tags(tx, conversation, add=tags), repeatable=True)
+
+    def untag(self, conversation: str, *tags: str) -> list[str]:
+        """Remove tags from a conversation, and return its tags. Raises `UnknownConversation`."""
+        return self.write(lambda tx: tags_and_notes.change_tags(tx, conversation, remove=tags), repeatable=True)
+
+    def notes(self, conversation: str) -> list[Note]:
+        """Return the notes of a conversation, oldest first."""
+        return self.read(lambda tx: tags_and_notes.load_notes(tx, conversation))
+
+    def add_note(self, conversation: str, text: str, *, who: str = "", request: str = "") -> Note:
+        """Add a note to a conversation, or to one of its requests: `request` is `CHANNEL/NUMBER`."""
+        return self.write(
+            lambda tx: tags_and_notes.add_note(tx, conversation, text, who=who[:MAX_WHO], request=request)
+        )
+
+    def delete_note(self, conversation: str, number: int) -> None:
+        """Remove a note of a conversation permanently."""
+        self._engine.erase(lambda tx: tags_and_notes.delete_note(tx, conversation, number))
 
     def blob(self, name: str) -> bytes:
         """Return the bytes of a Media part by its `blob`."""

@@ -618,7 +618,8 @@ def delete_records(tx: Transaction, conversation: int) -> None:
     for table in ("turn", "step", "event"):
         low, high = _place(conversation, 0), _place(conversation, SEQ_MASK)
         tx.run(f"DELETE FROM main.{table} WHERE place BETWEEN ? AND ?", low, high)
-    for table in ("queue", "trigger_state", "approval", "turn_request", "worker_turn", "queue_key", "agent_call"):
+    tables = "queue", "trigger_state", "approval", "turn_request", "worker_turn", "queue_key", "agent_call"
+    for table in (*tables, "tag", "note"):
         tx.run(f"DELETE FROM main.{table} WHERE conversation = ?", conversation)
     tx.run(  # rules of this conversation only, and those that quote it
         "DELETE FROM main.approval_rule WHERE bound = ? OR (conversation = ? AND quotes = 1)",

@@ -126,6 +126,7 @@ class StoredConversationState(Struct, frozen=True, kw_only=True):
     last_event: int
     pinned: list[int]
     observed: ObservedSource | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
     parked: list[ParkedTurnView] | UnsetType = UNSET
     called_agents: list[CalledAgent] | UnsetType = UNSET
     caller: str | UnsetType = UNSET
@@ -225,9 +226,10 @@ def _load_running_turn(
 
 
 class ConversationsQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`search` selects conversations that contain a text. `before` is `next` of the previous page."""
+    """`search` selects conversations that contain a text, `tag` those with a tag. `before` is `next` of a page."""
 
     search: str = ""
+    tag: str = ""
     before: str = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE_SIZE)] = 50
 
@@ -252,7 +254,7 @@ class CreateBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 @endpoint("GET", "/conversations", tag="conversations")
 def listing(app: AppState, query: ConversationsQuery) -> ConversationsPage:
     """List conversations, most recently active first."""
-    page = app.store.overviews(search=query.search, before=query.before, limit=query.limit)
+    page = app.store.overviews(search=query.search, before=query.before, limit=query.limit, tag=query.tag)
     return ConversationsPage(conversations=app.turns.with_approvals(page.found), more=bool(page.next), next=page.next)
 
 

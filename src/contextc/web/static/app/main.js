@@ -15,7 +15,8 @@ import { listenForKeys, Shortcuts } from "./shortcuts.js";
 import { listenForDrops, ReadingDialog } from "./opened_file.js";
 import { openedFile, route } from "./route.js";
 import { Sidebar } from "./sidebar.js";
-import { drawer, isNarrow, startAutoRefresh, loadConversations, loadInfo } from "./state.js";
+import { NotesDialog } from "./tags_and_notes.js";
+import { drawer, isNarrow, startAutoRefresh, loadConversations, loadInfo, loadTags } from "./state.js";
 import { watchBrowserTab } from "./browser_tab.js";
 import { watchUnread } from "./unread.js";
 
@@ -116,6 +117,7 @@ function App() {
     <${TokenDialog} />
     <${ReadingDialog} />
     <${ApprovalRules} />
+    <${NotesDialog} />
     <${Shortcuts} />`;
 }
 
@@ -126,6 +128,7 @@ if (!openedFile) startChangeFeed();  // what was read from a file does not chang
 listenForDrops();
 loadInfo();
 loadConversations();
+loadTags();
 watchBrowserTab();
 watchUnread();
 effect(() => {

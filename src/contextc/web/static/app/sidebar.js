@@ -13,8 +13,9 @@ import { copyName } from "./conversation_name.js";
 import { OpenedFileBox } from "./opened_file.js";
 import { chatUrl, isPossible, openedFile, openFileUrl, overviewUrl, route, searchUrl } from "./route.js";
 import {
-  conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, renameConversation, search, shortcutsShown, theme,
+  conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, renameConversation, search, shortcutsShown, tagFilter, theme,
 } from "./state.js";
+import { editTags, notesOf, TagFilter, Tags } from "./tags_and_notes.js";
 import { isUnread } from "./unread.js";
 
 const PAUSE = 220;
@@ -66,6 +67,7 @@ export function Sidebar() {
           <input id="search" type="search" class="field" placeholder="Search" aria-label="Search conversations" autocomplete="off"
             spellcheck="false" value=${search.value} onInput=${typed} onKeyDown=${fromSearch} aria-controls="conversations" />
         </div>
+        <${TagFilter} />
       </div>
       <a class="button quiet overview-link" href=${overviewUrl()} aria-current=${route.value.view === "overview" ? "page" : undefined}
         data-testid="overview-link"><${Icon} name="chart" /> Overview: cost, cache, findings</a>
@@ -118,7 +120,7 @@ function Entries() {
     const bones = [70, 90, 55, 80, 65].map((width) => html`<div class=${`skeleton w${width}`}></div>`);
     return html`<div role="status" aria-label="Loading" class="side-skeletons">${bones}</div>`;
   }
-  if (!items.length && !more) return html`<p class="side-note">${search.value.trim() ? "No results." : "No conversations yet."}</p>`;
+  if (!items.length && !more) return html`<p class="side-note">${search.value.trim() || tagFilter.value ? "No results." : "No conversations yet."}</p>`;
   return html`
     ${grouped(items).map(([title, entries]) => html`
       <section key=${title} aria-label=${title}>
@@ -151,6 +153,8 @@ function Entry({ entry }) {
   const whole = [visible(title), visible(name), dateTime(time)].filter(Boolean).join("\n");
   const items = () => [
     { label: "Rename", icon: "edit", changes: true, act: () => renameConversation(entry) },
+    { label: "Tags", icon: "pin", changes: true, act: () => editTags(entry) },
+    { label: "Notes", icon: "file", act: () => (notesOf.value = { name, request: "" }) },
     { label: "Copy name", icon: "copy", act: () => copyName(name) },
     { label: "Fork", icon: "fork", changes: true, act: () => forkConversation(name) },
     { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(name, "export"))) },
@@ -165,6 +169,7 @@ function Entry({ entry }) {
           <${Icon} name="warning" size=${12} /> needs approval</span>`}
         ${entry.parked && html`<span class="entry-approval" data-testid="parked" title=${visible(entry.parked)}>
           <${Icon} name="warning" size=${12} /> parked: ${oneLine(entry.parked, 60)}</span>`}
+        <${Tags} tags=${entry.tags} asText />
         ${observed && html`<span class="entry-excerpt" data-testid="source">${sourceLabel(observed)}</span>`}
         ${excerpt && html`<span class="entry-excerpt" dir="auto"><${MarkedText} text=${oneLine(excerpt, 160)} wanted=${search.value} /></span>`}
       </a>

@@ -30,7 +30,13 @@ export const shortcutsShown = signal(false);
 
 /** The search term, and the loaded conversations. */
 export const search = signal("");
+/** The tag that the list is filtered by, or "", and all tags of the store. */
+export const tagFilter = signal("");
+export const allTags = signal([]);
 export const conversations = signal({ items: null, more: false, next: "", loading: false, error: null });
+
+/** Load the tags of the store. Without them, the list has no filter. */
+export const loadTags = () => get("tags").then((found) => (allTags.value = found), () => {});
 
 let asking = 0;
 let isAsking = false;
@@ -44,7 +50,7 @@ export async function loadConversations({ quietly = false } = {}) {
   if (!quietly) conversations.value = { ...before, loading: true, error: null };
   try {
     const limit = quietly ? Math.min(200, Math.max(PAGE, before.items?.length ?? 0)) : PAGE;
-    const found = await get("conversations", { search: search.value.trim(), limit });
+    const found = await get("conversations", { search: search.value.trim(), tag: tagFilter.value, limit });
     if (mine !== asking) return;
     const { more, next } = found;
     const kept = quietly && before.items?.length > limit ? without(before.items.slice(limit), found.conversations) : null;
@@ -74,7 +80,8 @@ const timeOf = (entry) => entry.spoken || entry.created;
 export function mergeConversations({ conversations: changed, removed }) {
   const { items, more } = conversations.value;
   if (isAsking) hasMissed = true;  // the response may be older
-  if (!items || search.value.trim()) return;
+  if (tagFilter.value && !search.value.trim()) loadConversations({ quietly: true });
+  if (!items || search.value.trim() || tagFilter.value) return;
   const names = new Set([...changed.map((each) => each.name), ...removed]);
   const listed = new Set(items.map((each) => each.name));
   const merged = items.filter((each) => !names.has(each.name));
@@ -96,7 +103,7 @@ export async function loadMore() {
   if (!more || loading || !items) return;
   const mine = asking;
   conversations.value = { ...conversations.value, loading: true };
-  const found = await attempt(() => get("conversations", { search: search.value.trim(), before: next, limit: PAGE }));
+  const found = await attempt(() => get("conversations", { search: search.value.trim(), tag: tagFilter.value, before: next, limit: PAGE }));
   if (mine !== asking) return;
   const added = found ? { items: [...items, ...without(found.conversations, items)], more: found.more, next: found.next } : {};
   conversations.value = { ...conversations.value, ...added, loading: false };

@@ -10,6 +10,7 @@ import { ConversationName, copyName } from "../conversation_name.js";
 import { chatUrl, inspectUrl, isPossible, openedFile } from "../route.js";
 import { rulesShown } from "./approval_rules.js";
 import { isWaiting } from "./conversation_state.js";
+import { editTags, notesOf, Tags } from "../tags_and_notes.js";
 import { deleteConversation, drawer, forkConversation, renameConversation } from "../state.js";
 
 export function DrawerButton() {
@@ -44,6 +45,8 @@ export function ConversationHeader({ client, state, model, onCompacted }) {
   const rename = () => renameConversation({ name: client.name, title: view.title }).then(() => client.refresh());
   const items = () => [
     { label: "Rename", icon: "edit", changes: true, act: rename },
+    { label: "Tags", icon: "pin", changes: true, act: () => editTags({ name: client.name, tags: view.tags }).then(() => client.refresh()) },
+    { label: "Notes", icon: "file", act: () => (notesOf.value = { name: client.name, request: "" }) },
     { label: "Copy name", icon: "copy", act: () => copyName(client.name) },
     { label: "Fork", icon: "fork", changes: true, act: () => forkConversation(client.name) },
     { label: "Export", icon: "download", act: () => location.assign(apiUrl(conversationPath(client.name, "export"))) },
@@ -64,6 +67,7 @@ export function ConversationHeader({ client, state, model, onCompacted }) {
       <div class="head-title">
         <h1 dir="auto" title=${visible([view.title, client.name].filter(Boolean).join("\n"))}>${titleLine(view)}</h1>
         <${ConversationName} name=${client.name} title=${view.title} />
+        <${Tags} tags=${view?.tags} />
         ${view?.observed && html`<span class="tag" data-testid="source">${sourceLabel(view.observed)}</span>`}
         ${view?.caller && html`<a class="button quiet" href=${chatUrl(view.caller)} title=${oneLine(view.caller, 80)}
             data-testid="caller"><${Icon} name="branch" /> Caller</a>`}

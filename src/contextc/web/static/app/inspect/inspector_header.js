@@ -4,9 +4,13 @@ import { conversationPath, get } from "../api.js";
 import { costText, number, oneLine, percent, plural, tokens } from "../format.js";
 import { Icon } from "../icons.js";
 import { ConversationName } from "../conversation_name.js";
-import { chatUrl } from "../route.js";
+import { chatUrl, route } from "../route.js";
 import { conversations, drawer } from "../state.js";
+import { notesOf } from "../tags_and_notes.js";
 import { useLoad } from "../use_load.js";
+
+/** Return the shown request as CHANNEL/NUMBER, "" if none is selected. */
+const noted = () => (route.value.channel && route.value.request ? `${route.value.channel}/${route.value.request}` : "");
 
 /** Milliseconds to wait for the list of conversations, which usually has the title. */
 const PATIENCE = 400;
@@ -34,6 +38,8 @@ export function InspectorHeader({ title, conversation, reload, second, children 
       <h1 dir="auto">${oneLine(shownTitle || title, 80)}</h1>
       ${conversation && html`<${ConversationName} name=${conversation} title=${shownTitle} />`}
       <div class="inspect-tools">${children}
+        ${conversation && html`<button type="button" class="icon-button" aria-label="Notes" title="Notes"
+            onClick=${() => (notesOf.value = { name: conversation, request: noted() })}><${Icon} name="edit" /></button>`}
         ${reload && html`<button type="button" class="icon-button" aria-label="Refresh" title="Refresh"
             onClick=${reload}><${Icon} name="retry" /></button>`}
       </div>
