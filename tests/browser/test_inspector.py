@@ -219,6 +219,32 @@ def test_a_conversation_without_an_answer_shows_what_would_be_sent(store: cc.Sto
     expect(person.page.get_by_test_id("next").get_by_test_id("lines")).to_contain_text("anybody?")
 
 
+def test_what_is_wrong_with_a_preview_is_told_at_its_field(seen: Seen, visiting: Visit) -> None:
+    """Guarantee 13.2: "Could not load" and "Retry" are for what may go well the second time."""
+    person = visiting(seen.url).inspects("demo")
+    person.watch.expects("400", "404")
+    preview = person.tab("Preview next request").get_by_test_id("next")
+    model = preview.get_by_label("With model")
+    before = model.input_value()
+    model.fill("nosuch:model")
+    preview.get_by_role("button", name="Preview").click()
+    expect(preview.get_by_role("alert")).to_contain_text("Provider 'nosuch' not found")
+    expect(model).to_have_attribute("aria-invalid", "true")
+    expect(model).to_have_accessible_description(re.compile("Provider 'nosuch' not found"))
+    expect(preview.get_by_role("button", name="Retry")).to_have_count(0)
+    model.fill(before)
+    preview.get_by_label("If you").select_option("edit")
+    preview.get_by_label("New text").fill("another question")
+    preview.get_by_label("Message", exact=True).fill("9999")
+    preview.get_by_role("button", name="Preview").click()
+    expect(preview.get_by_label("Message", exact=True)).to_have_accessible_description(re.compile("no message 9999"))
+    expect(model).not_to_have_attribute("aria-invalid", "true")
+    preview.get_by_label("Message", exact=True).fill("1")
+    preview.get_by_role("button", name="Preview").click()
+    expect(preview.get_by_test_id("verdict")).to_be_visible()
+    expect(preview.get_by_role("alert")).to_have_count(0)
+
+
 def test_a_message_leads_to_the_request_that_it_answers(seen: Seen, model: Model, visiting: Visit) -> None:
     """Guarantee 13.1: from the chat to the inspector and back."""
     person = visiting(seen.url).chat("demo")

@@ -266,6 +266,11 @@ def test_the_button_downloads_a_file(store: cc.Store, person: Person, visiting: 
     expect(dialog.get_by_role("radio", name="Request 2")).not_to_be_checked()
     assert shut_out(person.page, "[data-testid=share-dialog]") == []
     dialog.get_by_role("checkbox", name=re.compile("^Tool results")).check()
+    person.watch.expects("400")
+    dialog.get_by_test_id("share-pattern").fill("Codename-[A-Z")
+    dialog.get_by_role("button", name="Download").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("regular expression")
+    expect(dialog.get_by_test_id("share-pattern")).to_have_attribute("aria-invalid", "true")
     dialog.get_by_test_id("share-pattern").fill("Codename-[A-Z][a-z]+")
     with person.page.expect_download() as saved:
         dialog.get_by_role("button", name="Download").click()

@@ -150,14 +150,14 @@ def walk_api(figures: Figures, client: TestClient) -> None:
             figures.note(
                 "timeline", about, input=step["input"], size=step["used"],
                 output=step["output"], cost=step["cost"], window=step["window"],
-                room=step["available"], cache_read=step["cache_read"], epoch=step["epoch"],
+                room=step["available"], cache_read=step["cache_read"], epoch=step["epoch"], shared=step["shared"],
             )  # fmt: skip
             request = ask(f"conversations/{name}/requests/{step['channel']}/{step['request']}")
             usage: dict[str, Any] = request["usage"] or {}
             figures.note(
                 "request", about, size=request["budget"]["input"], output=usage.get("output"), cost=request["cost"],
                 window=request["budget"]["window"], room=request["budget"]["room"],
-                cache_read=usage.get("cache_read"), epoch=request["epoch"],
+                cache_read=usage.get("cache_read"), epoch=request["epoch"], shared=request["shared"]["tokens"],
             )  # fmt: skip
             composition = ask(f"conversations/{name}/requests/{step['channel']}/{step['request']}/composition")
             figures.note("composition", about, size=composition["tokens"], cost=composition["cost"])
@@ -168,6 +168,8 @@ def walk_api(figures: Figures, client: TestClient) -> None:
             budget = request["budget"]
             above = budget["system"] + budget["tools"] + budget["overhead"]
             figures.note("lines", about, size=above + sum(each["tokens"] for each in lines), lines=len(lines))
+            if same := [each["tokens"] for each in lines if each["state"] == "shared"]:
+                figures.note("lines", about, shared=above + sum(same))
             figures.note("request", about, lines=request["counts"]["lines"])
         found = ask(f"conversations/{name}/findings")
         figures.note(
@@ -218,7 +220,7 @@ def walk_commands(figures: Figures, run: Run, address: str) -> None:
                 figures.note("explain --requests", about, cost=each["cost"])
                 figures.note(
                     "explain", about, size=seen["budget"]["input"], output=usage.get("output"),
-                    window=seen["budget"]["window"], epoch=seen["epoch"],
+                    window=seen["budget"]["window"], epoch=seen["epoch"], shared=seen["shared"],
                 )  # fmt: skip
         found = ask("findings", name, "--costs")
         (costs,) = found["costs"]

@@ -29,6 +29,7 @@ from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 
 ADDED = (
     "step.body.first_chunk",
+    "manifest.body.shared_counts",
     "channel.state.cache_key",
     "head.body.prompt_cache_key",
     "event.body<compaction>.cost",

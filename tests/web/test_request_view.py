@@ -49,7 +49,8 @@ def test_a_shortened_result_is_reported_as_it_was_sent(
     assert ("to read on" in line["text"]) == fetch
     assert NEEDLE not in line["text"]
     assert NEEDLE in line["original"]
-    assert ask.request(2, "/lines", search=NEEDLE)["lines"] == []
+    (found,) = ask.request(2, "/lines", search=NEEDLE)["lines"]
+    assert (found["index"], NEEDLE in found["text"], NEEDLE in found["original"]) == (line["index"], False, True)
     manifest = explain(store, life.compiler.channel("demo"), 2)
     assert [each.text for each in manifest.lines if each.role == "tool"] == [line["text"]]
     answer = ask.request(2, "/lines", after=line["index"], limit=1, parts="true")["lines"][0]

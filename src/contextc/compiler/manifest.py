@@ -140,6 +140,10 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     shared: int = 0
     """Tokens of the prefix that the previous request had too."""
     shared_bytes: int = 0
+    shared_counts: tuple[int, int, int] = (0, 0, 0)
+    """Of a request of our own, by our own count: the tokens of that prefix before its messages, those of its messages,
+    and those of all messages.
+    """
     signed_lost: int = 0
     features: tuple[str, ...] = ()
     """The features of the provider that its messages use, such as `inline_tools`."""
@@ -206,12 +210,18 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def shared_tokens(self) -> int:
-        """`shared`, corrected like all other figures. The overhead precedes everything, so it is shared too."""
-        counted, budget = self.budget.input, self.corrected_budget
-        if not counted or not self.shared:
+        """`shared`, corrected like the lines of the request: what is before its messages, and those that are shared.
+        The overhead precedes everything, so it is shared too.
+        """
+        counted, budget = self.budget, self.corrected_budget
+        if not counted.input or not self.shared:
             return self.shared
-        overhead = budget.overhead if self.observed is not None else 0
-        return overhead + self.shared * (budget.input - overhead) // counted
+        above, same, whole = self.shared_counts
+        if self.observed is not None:
+            above, same, whole = self.shared, max(0, self.shared - counted.system - counted.tools), counted.used
+        elif not whole or not above:  # stored before these counts were, or a fork, whose rows are its parent's
+            return self.shared * budget.input // counted.input
+        return budget.input - budget.messages + (budget.messages * same // whole if whole else 0)
 
 
 class ManifestLine(Struct, frozen=True, kw_only=True):
@@ -283,6 +293,7 @@ class Manifest:
     def as_json(self) -> JSONObject:
         """Return the manifest as JSON, as `contextc explain --json` prints it."""
         facts: JSONObject = decode(encode(self.record))
+        facts.pop("shared_counts", None)  # `shared` follows from it
         budget = self.budget
         return {
             **self.channel._asdict(),

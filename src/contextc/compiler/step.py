@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode, encode, encode_canonical
+from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
 from contextc.compiler.agent_view import select_agent_view, view_results
 from contextc.compiler.draft import (
@@ -834,6 +835,7 @@ def build_account(
         budget=draft.budget,
         shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
         shared_bytes=shared_bytes,
+        shared_counts=_count_shared(sight, assembled, shared, whole - standing.above) if shared else (0, 0, 0),
         signed_lost=max(0, signed),
         features=features,
         betas=_betas(ask.provider, features),
@@ -942,6 +944,24 @@ def _shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelS
                 break
             tokens, size = tokens + mine.row.tokens, size + len(mine.chunk)
     return above + tokens, size, max(0, total - above - tokens)
+
+
+def _count_shared(sight: ChannelSnapshot, assembled: AssembledRows, shared: int, whole: int) -> tuple[int, int, int]:
+    """Return `shared_counts` of a record. `shared` are the tokens of equal rows and of what is before them. The first
+    row that differs may begin with equal items.
+    """
+    if assembled.order is None:
+        rows = sight.cached.standing.tokens
+        return shared - rows, rows, whole
+    rows = 0
+    for each, mine in zip(assembled.order, sight.cached.rows, strict=False):
+        if each is mine:
+            rows += mine.row.tokens
+            continue
+        items = (assembled.new_rows[each] if isinstance(each, int) else each).row.items
+        same = count_common_prefix(items, mine.row.items)
+        return shared - rows, rows + sum([item.tokens for item in items[:same]]), whole
+    return shared - rows, rows, whole
 
 
 def _fragments(ask: CompileInput, draft: Draft) -> Callable[[], Sequence[Fragment]]:

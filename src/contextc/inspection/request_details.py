@@ -124,9 +124,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     @property
     def shared_tokens(self) -> int:
         """The tokens of the shared prefix, counted like the lines: system prompt, tools and messages."""
-        if not self.record.shared:
-            return 0
-        return min(self.record.shared_tokens, self.above) + sum(self.tokens[: self.shared])
+        return self.record.shared_tokens
 
 
 class TokenDistribution(Struct, frozen=True, kw_only=True):

@@ -162,7 +162,8 @@ function Opened({ line, detail, sought, isTarget, goTo }) {
         ? html`<${Definition} line=${data} sought=${sought} />`
         : html`<${Parts} parts=${data.parts} text=${data.text} line=${data} sought=${sought} goTo=${goTo} />`}</div>`}
     ${data?.original_parts && html`<details class="line-rest" data-testid="original" open=${isOnlyIn(data.original, data.text, sought)}><summary>Original
-      message</summary><${Parts} parts=${data.original_parts} text=${data.original} sought=${sought} /></details>`}
+      message</summary>${isOnlyIn(data.original, data.text, sought) && html`<p class="soft">The model did not get these words.</p>`}
+      <${Parts} parts=${data.original_parts} text=${data.original} sought=${sought} /></details>`}
     ${data?.parts?.length > 0 && html`<details class="line-rest"><summary>As JSON</summary><${Code}
         text=${JSON.stringify(data.parts, null, 2)} language="json" limit=${20000} /></details>`}
   </div>`;

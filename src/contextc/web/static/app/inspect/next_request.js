@@ -8,7 +8,16 @@ import { Budget } from "./budget.js";
 import { serverLines } from "./line_source.js";
 import { LineList } from "./manifest_lines.js";
 import { useLoad } from "../use_load.js";
-import { LoadError, Skeleton } from "./placeholders.js";
+import { FieldError, isRefused, LoadError, Skeleton } from "./placeholders.js";
+
+/** Kinds of errors that are about one field, whatever else was asked for. */
+const FIELD_OF = { UnknownModel: "model", InvalidSetting: "model", UnknownMessage: "seq" };
+
+/** Return the field that an error is about; "" if it is about the whole request, such as one that does not fit. */
+function fieldOf(error, { action }) {
+  if (!isRefused(error) || error.status === 422) return "";
+  return FIELD_OF[error.kind] ?? (action === "go" ? "model" : "seq");
+}
 
 const ACTIONS = [["go", "continue"], ["edit", "edit a message"], ["rewind", "rewind to a message"]];
 
@@ -32,23 +41,30 @@ export function NextRequest({ name, step, seq = 1 }) {
     event.preventDefault();
     setAsked({ ...form, seq: Number(form.seq) });
   };
+  const wrong = fieldOf(error, asked);
+  const wrongId = `${id}-wrong`;
+  const field = (name) => ({
+    class: "field", name, onInput: change, value: form[name], "aria-invalid": wrong === name ? "true" : undefined,
+    "aria-describedby": wrong === name ? wrongId : undefined,
+  });
+  const told = (name) => wrong === name && html`<${FieldError} id=${wrongId} error=${error} />`;
   const models = (info.value?.providers ?? []).flatMap((each) => each.models.map((model) => `${each.name}:${model}`));
   return html`<div class="panel scrolls next" data-testid="next">
     <form class="next-form" onSubmit=${submit}>
-      <label class="labelled"><span>With model</span><input class="field" name="model" list=${`${id}-models`}
-          value=${form.model} onInput=${change} placeholder=${info.value?.model ?? ""} spellcheck="false"
-          autocomplete="off" /></label>
+      <div class="with-error"><label class="labelled"><span>With model</span><input ...${field("model")} list=${`${id}-models`}
+          placeholder=${info.value?.model ?? ""} spellcheck="false" autocomplete="off" /></label>${told("model")}</div>
       <datalist id=${`${id}-models`}>${models.slice(0, 400).map((each) => html`<option key=${each} value=${each} />`)}</datalist>
       <label class="labelled"><span>If you</span><select class="field" name="action" value=${form.action} onChange=${change}>
         ${ACTIONS.map(([value, label]) => html`<option key=${value} value=${value}
             selected=${form.action === value}>${label}</option>`)}</select></label>
-      ${form.action !== "go" && html`<label class="labelled is-number"><span>Message</span><input class="field" type="number"
-          min=${form.action === "rewind" ? 0 : 1} name="seq" value=${form.seq} onInput=${change} /></label>`}
-      ${form.action === "edit" && html`<label class="labelled is-wide"><span>New text</span><input class="field" name="text"
-          value=${form.text} onInput=${change} placeholder="Text of the message" /></label>`}
+      ${form.action !== "go" && html`<div class="with-error is-number"><label class="labelled"><span>Message</span><input ...${field("seq")}
+          type="number" min=${form.action === "rewind" ? 0 : 1} required /></label>${told("seq")}</div>`}
+      ${form.action === "edit" && html`<label class="labelled is-wide"><span>New text</span><input
+          ...${field("text")} placeholder="Text of the message" required /></label>`}
       <button type="submit" class="button primary">Preview</button>
     </form>
-    ${error && html`<${LoadError} error=${error} reload=${reload} />`}
+    ${error && !wrong && html`<${LoadError} error=${error} reload=${isRefused(error) ? undefined : reload}
+        title=${isRefused(error) ? "This request cannot be sent" : undefined} />`}
     ${!data && !error && html`<${Skeleton} lines=${6} label="Compiling the request" />`}
     ${data && html`<div class="next-answer" aria-busy=${loading ? "true" : undefined} aria-live="polite">
       <${Verdict} data=${data} asked=${asked} />

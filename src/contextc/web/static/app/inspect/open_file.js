@@ -17,7 +17,7 @@ import { forgetFile, hasKeptFile, keepFile, keptFile } from "./kept_file.js";
 import { openedLines } from "./line_source.js";
 import { LineList } from "./manifest_lines.js";
 import { Convert, Repair } from "./repair_convert.js";
-import { LoadError, Skeleton } from "./placeholders.js";
+import { isRefused, LoadError, Skeleton } from "./placeholders.js";
 import { Tabs } from "./tabs.js";
 import { CopyButton } from "./copy_download.js";
 
@@ -73,7 +73,7 @@ export function OpenFile() {
     <div class="inspect-body">
       ${!given && !state.busy && html`<${FileInput} before="" />`}
       ${state.busy && !state.data && html`<${Skeleton} lines=${8} label="Reading" />`}
-      ${state.error && html`<${LoadError} error=${state.error} />
+      ${state.error && html`<${LoadError} error=${state.error} title=${isRefused(state.error) ? "Not a file that can be read" : undefined} />
         <${FileInput} before=${given.text.length < LARGE ? given.text : ""} />`}
       ${state.data && !isKept && html`<p class="panel-note">The browser does not keep this file. It must be opened again after a reload.</p>`}
       ${state.data && html`<${Opened} given=${given} data=${state.data} note=${note}

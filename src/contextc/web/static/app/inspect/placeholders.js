@@ -8,14 +8,25 @@ export function Skeleton({ lines = 4, label = "Loading" }) {
   </div>`;
 }
 
-/** A loading error with the server's message and a retry button. @param {{error: Error, reload?: () => void}} props */
-export function LoadError({ error, reload }) {
+/**
+ * A loading error with the server's message and a retry button.
+ * @param {{error: Error, reload?: () => void, title?: string}} props `title` is for an error that is not about loading
+ */
+export function LoadError({ error, reload, title = heading(error) }) {
   return html`<div class="inspect-problem" role="alert">
-    <p><strong>${heading(error)}</strong></p>
-    <p>${error.message.slice(0, 1).toUpperCase()}${error.message.slice(1)}</p>
+    <p><strong>${title}</strong></p>
+    <p>${sentence(error.message)}</p>
     ${reload && html`<button type="button" class="button" onClick=${reload}>Retry</button>`}
   </div>`;
 }
+
+/** Return true if the server refused what was typed: the same again would be refused again. */
+export const isRefused = (error) => Boolean(error) && error.status >= 400 && error.status < 500;
+
+/** What is wrong with a field, below it. @param {{id: string, error: Error}} props */
+export const FieldError = ({ id, error }) => html`<p class="field-error" id=${id} role="alert">${sentence(error.message)}</p>`;
+
+const sentence = (text) => `${text.slice(0, 1).toUpperCase()}${text.slice(1)}`;
 
 function heading(error) {
   if (error.status === 0) return "Server unreachable";

@@ -7,6 +7,7 @@ import { number } from "../format.js";
 import { Icon } from "../icons.js";
 import { Menu } from "../menu.js";
 import { download, fileName } from "./copy_download.js";
+import { FieldError } from "./placeholders.js";
 
 /** What can be removed from a file: name, label, and what it means. Keys, tokens and addresses are removed by default. */
 const REDACTIONS = [
@@ -39,12 +40,17 @@ function ShareDialog({ name, channel, request, close }) {
   const [removed, setRemoved] = useState(DEFAULT);
   const [pattern, setPattern] = useState("");
   const [isBusy, setBusy] = useState(false);
+  const [error, setError] = useState(null);
   const toggle = (each) => setRemoved(removed.includes(each) ? removed.filter((one) => one !== each) : [...removed, each]);
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
     const query = { format: "html", redact: removed.join(","), pattern, ...(isRun ? {} : { channel, request }) };
-    const text = await attempt(() => getText(conversationPath(name, "export"), query));
+    setError(null);
+    const text = await attempt(() => getText(conversationPath(name, "export"), query).catch((error) => {
+      if (!pattern || error.status !== 400) throw error;
+      setError(error);
+    }));
     setBusy(false);
     if (text === undefined) return;
     download(text, `${fileName(name, ...(isRun ? [] : [request]))}.html`, "text/html");
@@ -65,7 +71,9 @@ function ShareDialog({ name, channel, request, close }) {
         </fieldset>
         <label class="labelled"><span>Also remove (regular expression)</span>
           <input class="field" value=${pattern} maxlength="500" spellcheck="false" autocomplete="off"
+            aria-invalid=${error ? "true" : undefined} aria-describedby=${error ? "share-wrong" : undefined}
             onInput=${(event) => setPattern(event.currentTarget.value)} data-testid="share-pattern" /></label>
+        ${error && html`<${FieldError} id="share-wrong" error=${error} />`}
       </div>
       <footer>
         <button type="button" class="button quiet" onClick=${close}>Cancel</button>
