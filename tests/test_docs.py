@@ -23,6 +23,7 @@ from tests.forked_commands import run_contextc
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+FOR_AGENTS = ROOT / "website" / "for_agents.md"
 SHELL = re.compile(r"[|<>$*;&~]")
 LISTED_PACKAGES = (
     *("analysis", "app", "compiler", "doctor", "executor", "formats"),
@@ -59,7 +60,7 @@ def _result(command: str, environment: dict[str, str]) -> "subprocess.CompletedP
     return subprocess.run(command, shell=True, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*PAGES, FOR_AGENTS], ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_examples_of_a_page_run_and_print_what_it_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,4 +62,4 @@ def render_rule(rule: Rule) -> str:
 
 class _Places(dict[str, str]):
     def __missing__(self, name: str) -> str:
-        return f"<{name}>"
+        return f"{{{name}}}"
