@@ -32,7 +32,8 @@ LISTED_PACKAGES = (
 """Packages whose modules ARCHITECTURE.md lists."""
 FENCED = re.compile(r"^```.*?^```$", re.M | re.S)
 LINK = re.compile(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)")
-LINKING_PAGES = [*PAGES, *(ROOT / f"{name}.md" for name in ("ARCHITECTURE", "CHANGELOG", "SECURITY"))]
+OTHER_PAGES = ("ARCHITECTURE", "CHANGELOG", "SECURITY", "CONTRIBUTING", "CODE_OF_CONDUCT")
+LINKING_PAGES = [*PAGES, *(ROOT / f"{name}.md" for name in OTHER_PAGES)]
 
 
 def run_console(block: str) -> tuple[str, str]:
