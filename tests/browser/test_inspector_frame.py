@@ -368,7 +368,28 @@ def test_the_reply_has_its_content_stop_reason_and_latency(reader: Person, recor
     reader.page.keyboard.press("ArrowLeft")
     expect(reply).to_contain_text("call: read")
     reply.get_by_text("Stored messages as JSON").click()
-    expect(reply.locator("details")).to_contain_text('"finish": "tool_call')
+    expect(reply.locator("details").filter(has_text="Stored messages as JSON")).to_contain_text('"finish": "tool_call')
+
+
+def test_the_raw_response_is_shown_event_by_event(person: Person, store: cc.Store) -> None:
+    """Guarantee 16.19: as text, with the time of each event. contextc keeps none of its own requests."""
+    events = [b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"<b>hi</b>"}}]}\n\n', b"data: [DONE]\n\n"]
+    seen = cc.observe(
+        store,
+        request={"model": "gpt-5", "messages": [{"role": "user", "content": "hi"}]},
+        reply=b"".join(events),
+        format="openai_chat",
+        time=1_000,
+        pieces=[(250, len(events[0])), (1_500, len(events[1]))],
+    )
+    opens(person, f"#/c/{seen.conversation}/inspect?tab=reply")
+    raw = person.page.get_by_test_id("raw-reply")
+    raw.get_by_text("Raw response").click()
+    listed = raw.locator("li")
+    expect(listed).to_have_count(2)
+    expect(listed.first).to_contain_text("<b>hi</b>")
+    expect(listed.first).to_contain_text("250 ms")
+    expect(listed.last).to_contain_text("1.5 s")
 
 
 def test_the_events_of_a_turn_are_in_the_reply(person: Person, model: Model) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import contextc as cc
 from contextc._file_lock import is_locked
+from contextc.inspection.raw_reply import find_raw_reply
 from contextc.inspection.request_timeline import load_timeline
 from contextc.observation.content_decoding import MAX_DECODED_BYTES, CannotDecode, decode_content
 from contextc.proxy.proxy_server import ProxyServer, listen
@@ -113,6 +114,12 @@ def test_requests_through_the_proxy_are_recorded_without_credentials(tmp_path: P
         assert request.first_chunk is not None
         assert request.latency is not None
         assert 0 <= request.first_chunk <= request.latency
+        raw = find_raw_reply(store, request.channel, request.record.request)
+        assert raw is not None
+        assert json.loads(raw.data)["content"][0]["text"] == "Answer 1"
+        assert (raw.status, raw.size, sum(size for _, size in raw.pieces)) == (200, len(raw.data), len(raw.data))
+        assert all(0 <= time <= request.latency for time, _ in raw.pieces)
+        assert KEY.encode() not in raw.data
     assert proxy.summary.requests == 3
     assert not list((tmp_path / "spool").iterdir())
 

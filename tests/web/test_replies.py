@@ -40,6 +40,7 @@ def test_an_observed_reply_has_its_messages_its_latency_and_other_attempts(clien
     assert [(each["number"], each["status"], each["code"], each["error"]) for each in reply["attempts"]] == [
         (1, "error", 529, "Overloaded")
     ]
+    assert get(client, f"{base}/2/raw") == {"is_stored": False, "status": 0, "size": 0, "kept": 0, "events": []}
     failed = get(client, f"{base}/1/reply")
     assert (failed["status"], failed["code"], failed["error"]) == ("error", 529, "Overloaded")
     assert (failed["error_type"], failed["request_id"]) == ("overloaded_error", "req_1")
@@ -143,3 +144,16 @@ def test_sub_agents_are_a_tree_with_times_and_costs(client: TestClient, store: c
     store.delete(main.conversation)
     agents = get(client, f"/{subs[0].conversation}/sub-agents")["agents"]
     assert [each["name"] for each in agents] == [subs[0].conversation]
+
+
+def test_a_response_is_shown_as_it_arrived(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 16.19."""
+    reply = b'data: {"model":"m","choices":[{"index":0,"delta":{"content":"hi"}}]}\n\ndata: [DONE]\n\n'
+    body = {"model": "gpt-5", "messages": [{"role": "user", "content": "hi"}]}
+    seen = cc.observe(store, request=body, reply=reply, format="openai_chat", status=200, pieces=[(40, len(reply))])
+    (request,) = get(client, f"/{seen.conversation}/timeline")["requests"]
+    found = get(client, f"/{seen.conversation}/requests/{request['channel']}/1/raw")
+    assert (found["is_stored"], found["status"], found["size"], found["kept"]) == (True, 200, len(reply), len(reply))
+    assert [(each["offset"], each["text"]) for each in found["events"]] == [
+        (40, f"{part}\n\n") for part in reply.decode().split("\n\n")[:-1]
+    ]

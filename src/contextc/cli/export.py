@@ -13,6 +13,7 @@ from contextc.cli.console import (
     format_fix,
     progress_bar,
 )
+from contextc.cli.explain import find_channels
 from contextc.cli.inputs import (
     RequestOption,
     StoreOption,
@@ -21,12 +22,14 @@ from contextc.cli.inputs import (
     parse_request,
     write_output,
 )
-from contextc.errors import InvalidSetting
+from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats import formatter
+from contextc.inspection.raw_reply import find_raw_reply
 from contextc.interchange import export_archive, export_lines, export_request
 from contextc.linting.request_reading import write_requests
 from contextc.sharing import build_shared_file
 from contextc.store import Store
+from contextc.store.ledger_schema import channel_id
 
 ARCHIVE_FORMATS = ("har", "lhar")
 REQUEST_FORMATS = (*ARCHIVE_FORMATS, "html")
@@ -45,6 +48,7 @@ def run(
         ),
     ] = None,
     request: RequestOption = None,
+    raw: Annotated[bool, Option("--raw", help="Write the response to the --request as its bytes arrived.")] = False,
     redact: Annotated[
         list[str] | None,
         Option(
@@ -59,6 +63,7 @@ def run(
 
     With --format har or lhar, write the requests that were sent in it, with replies, times and usage. With --format
     html, write one file that shows them, or one --request, in any browser, without a server and without network access.
+    With --request and --raw, write the response to a request of another program as its bytes arrived.
     """
     if format is not None and format not in REQUEST_FORMATS:
         # The error for an unknown format lists the formats of archives, too.
@@ -68,7 +73,9 @@ def run(
             if error.case != "format":
                 raise
             raise InvalidSetting(error.problem, fix=format_fix(format, REQUEST_FORMATS)) from None
-    if format != "html" and (request is not None or redact):
+    if raw and (request is None or format is not None or redact):
+        raise InvalidSetting("--raw needs --request, and no --format", fix="Write --request N --raw.")
+    if format != "html" and not raw and (request is not None or redact):
         problem = f"{'--request' if request is not None else '--redact'} needs --format html"
         raise InvalidSetting(problem, fix="Add --format html, or leave the option out.")
     with open_configured_store(store) as handle:
@@ -77,6 +84,8 @@ def run(
             write_output(output, archive.data)
             for warning in archive.warnings:
                 err.print(escape_markup(warning), soft_wrap=True)
+        elif raw:
+            write_output(output, _load_raw(handle, conversation, *parse_request(request)))
         elif format == "html":
             channel, number = parse_request(request)
             data = build_shared_file(handle, conversation, request=number, channel=channel, redact=redact or ())
@@ -96,6 +105,23 @@ def run(
             _write_file(handle, conversation, output)
     if output != "-":
         err.print(f"wrote [bold]{escape_markup(output)}[/]")
+
+
+def _load_raw(store: Store, conversation: str, named: str, number: int | None) -> bytes:
+    """Return the bytes of the response to a request."""
+    found = find_channels(store, conversation, None, None, None, named)
+    kept = [raw for each in found if (raw := find_raw_reply(store, each.channel, number or 0)) is not None]
+    if len(kept) > 1:
+        channels = ", ".join([channel_id(each.channel) for each in found])
+        raise InvalidSetting(f"request {number} is in several channels: {channels}", fix="Write --request CHANNEL/N.")
+    if not kept:
+        raise InvalidInput(
+            f"the response to request {number} is not kept",
+            fix="Only responses that were recorded from other programs are kept as bytes.",
+        )
+    if kept[0].size > len(kept[0].data):
+        err.print(f"the first {len(kept[0].data):,} of {kept[0].size:,} bytes are kept", soft_wrap=True)
+    return kept[0].data
 
 
 def _write_file(store: Store, conversation: str, output: str) -> None:

@@ -5,7 +5,7 @@ is decoded as far as it arrived.
 """
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from io import BytesIO
 from typing import Any
@@ -46,6 +46,27 @@ def decode_content(body: bytes, encoding: str, limit: int = MAX_DECODED_BYTES) -
                 raise CannotDecode(f"the {name} content is larger than {limit >> 20} MB when decompressed")
         body = bytes(made)
     return body
+
+
+def measure_pieces(pieces: Iterable[tuple[int, bytes]], encoding: str) -> list[tuple[int, int]]:
+    """Return pieces of a body, each with its time and the size of what it adds to the content.
+
+    Return none for an encoding that is not decoded piece by piece: only the whole content is known then.
+    """
+    names = {each.strip().lower() for each in encoding.split(",")} - {"", "identity"}
+    if names - {"gzip", "x-gzip"}:
+        return []
+    decoder = zlib.decompressobj(GZIP_OR_ZLIB) if names else None
+    found: list[tuple[int, int]] = []
+    for time, data in pieces:
+        try:
+            content = decoder.decompress(data, PIECE_BYTES) if decoder is not None else data
+        except zlib.error:
+            return []
+        if decoder is not None and decoder.unconsumed_tail:  # it grows too much to be a stream
+            return []
+        found.append((time, len(content)))
+    return found
 
 
 def _inflate(body: bytes) -> Iterator[bytes]:

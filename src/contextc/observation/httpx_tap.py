@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from contextc._credential_mask import get_logger
 from contextc.errors import InvalidInput
-from contextc.observation.content_decoding import CannotDecode, decode_content, unreadable_reply
+from contextc.observation.content_decoding import CannotDecode, decode_content, measure_pieces, unreadable_reply
 from contextc.observation.exchange_redaction import Redaction, compile_patterns, find_credentials, mask_value
 from contextc.observation.observe_exchange import observe
 from contextc.providers.registry import formats_of_url
@@ -71,6 +71,7 @@ class _Exchange:
     def __init__(self, recorder: "_Recorder", request: Any, body: bytes) -> None:
         self.recorder, self.request, self.body = recorder, request, body
         self.began, self.chunks, self.size = now_ms(), list[bytes](), 0
+        self.times: list[int] = []
         self.response: Any = None
         self.whole: bytes | None = None
         self.is_recorded = False
@@ -82,6 +83,7 @@ class _Exchange:
         self.size += len(chunk)
         if self.size <= MAX_BYTES:
             self.chunks.append(chunk)
+            self.times.append(now_ms() - self.began)
 
     def take_whole(self) -> bool:
         """Return True if the transport has read the response already, as caches and mocks do."""
@@ -120,10 +122,12 @@ class _Recorder:
             return None
 
     def record(self, exchange: _Exchange) -> None:
-        response, reply = exchange.response, exchange.whole
+        response, reply, pieces = exchange.response, exchange.whole, list[tuple[int, int]]()
         if response is not None and reply is None and exchange.size <= MAX_BYTES:
+            encoding = response.headers.get("content-encoding", "")
+            pieces = measure_pieces(zip(exchange.times, exchange.chunks, strict=True), encoding)
             try:
-                reply = decode_content(b"".join(exchange.chunks), response.headers.get("content-encoding", ""))
+                reply = decode_content(b"".join(exchange.chunks), encoding)
             except CannotDecode as error:
                 reply = unreadable_reply(error)
         headers, query = dict(exchange.request.headers), exchange.request.url.query.decode("latin-1")
@@ -142,6 +146,7 @@ class _Recorder:
             url=url,
             status=response.status_code if response is not None else None,
             redact=self.redact,
+            pieces=pieces,
         )
 
 

@@ -11,6 +11,7 @@ from contextc.observation.exchange_redaction import Redaction, find_credentials,
 from contextc.observation.observed_request import ObservedRequest, RecordOptions
 from contextc.observation.write_observed import record_exchange
 from contextc.store import Store, message_log
+from contextc.store.raw_replies import pack_raw_reply
 
 
 def observe(
@@ -33,6 +34,7 @@ def observe(
     parent: ObservedRequest | str | None = None,
     actions: Sequence[ProxyAction] = (),
     directory: str = "",
+    pieces: Sequence[tuple[int, int]] = (),
 ) -> ObservedRequest:
     """Record a request that other software made, and its reply.
 
@@ -47,6 +49,9 @@ def observe(
     sub-agent, or the name of its conversation: then it is the last request of it. It counts for the first request of a
     conversation. `actions` are what the proxy found or changed. `directory` is where the software works: `contextc mcp`
     finds the conversations of a project by it.
+
+    A `reply` as bytes or text is also kept as it is, its first 256 KiB, unless `redact` finds something in it. `pieces`
+    are the times and sizes in which it arrived: milliseconds since `time`, and bytes.
     """
     began = time or message_log.now_ms()
     if not all([isinstance(each or 0, int) for each in (began, ended, first_chunk)]):
@@ -58,6 +63,7 @@ def observe(
         _check_text(name, text)
     headers = {fix_surrogates(name): fix_surrogates(value) for name, value in (headers or {}).items()}
     credentials = find_credentials(headers.items(), urlsplit(url).query)
+    raw = _as_raw(mask_value(reply, credentials))
     if reply is not None and credentials:
         reply = mask_value(reply_value(reply), credentials)
     redactor = make_redactor(store, redact)
@@ -72,11 +78,14 @@ def observe(
         provider_name=provider,
         reply=reply,
     )
-    answer = parse_reply(given.form, reply, status, ended or began)
+    answer = found = parse_reply(given.form, reply, status, ended or began)
+    if redactor:  # a match may be split between events: then it is in the decoded reply only
+        answer = redactor.redact_reply(found)
+        raw = raw if answer == found and redactor.redact_body(raw) == raw else b""
     return record_exchange(
         store,
         given,
-        redactor.redact_reply(answer) if redactor else answer,
+        answer,
         conversation,
         began=began,
         ended=ended or 0,
@@ -89,8 +98,16 @@ def observe(
             parent=(parent.channel, parent.request) if isinstance(parent, ObservedRequest) else parent or "",
             actions=tuple([redactor.redact_action(each) if redactor else each for each in actions]),
             directory=directory,
+            raw=pack_raw_reply(raw, pieces, status=status or 0) if raw else b"",
         ),
     )
+
+
+def _as_raw(reply: object) -> bytes:
+    """Return a reply that was passed as bytes or text, b"" for any other."""
+    if isinstance(reply, str):
+        return reply.encode(errors="replace")
+    return bytes(reply) if isinstance(reply, bytes | bytearray) else b""
 
 
 def _check_text(name: str, given: object) -> None:

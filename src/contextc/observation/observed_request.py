@@ -107,7 +107,8 @@ class StoredMessages(Struct, frozen=True, kw_only=True):
 class RecordOptions(Struct, frozen=True, kw_only=True):
     """`key` identifies the exchange: it is recorded once. `inexact`: the body is not the one that was sent, for example
     because it was `redacted`. `actions`: what options of the proxy found or changed. `parent`: the request that started
-    this sub-agent, or the name of its conversation. `directory`: where the software works.
+    this sub-agent, or the name of its conversation. `directory`: where the software works. `raw`: the response as it
+    arrived, packed.
     """
 
     key: str = ""
@@ -118,6 +119,7 @@ class RecordOptions(Struct, frozen=True, kw_only=True):
     stored: StoredMessages | None = None
     parent: tuple[Channel, int] | str = ""
     directory: str = ""
+    raw: bytes = b""
 
     @property
     def scope(self) -> str:

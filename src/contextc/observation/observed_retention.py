@@ -24,7 +24,10 @@ OBSERVED_TREES = (
     "SELECT c.tree FROM main.conversation c JOIN main.observed_conversation o ON o.conversation = c.number"
     f" WHERE substr(o.session, 1, {len(IMPORTED)}) <> '{IMPORTED}'"
 )
-LEDGER_SIZES = {"shown": "length(t.items) + length(t.wire)", "manifest": "length(t.body)", "replaced": "length(t.body)"}
+LEDGER_SIZES = {
+    "shown": "length(t.items) + length(t.wire)",
+    **dict.fromkeys(("manifest", "replaced", "raw_reply"), "length(t.body)"),
+}
 _log = get_logger("contextc.observation")
 
 

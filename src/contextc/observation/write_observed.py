@@ -82,6 +82,7 @@ from contextc.store.message_log import (
     load_tip_of_branch,
     make_place,
 )
+from contextc.store.raw_replies import save_raw_reply
 from contextc.store.transaction_engine import Transaction
 
 # ── channels in memory ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -271,6 +272,8 @@ class ExchangeRecording:
         record, known, added = self._store(tx, channel, at, loaded, place, finder.is_summarized)
         channels.put(channel, known)
         finder.save_keys(tx, at.conversation, make_place(known.number, record.request))
+        if self.options.raw:
+            save_raw_reply(tx, known.number, record.request, self.options.raw)
         return _Recorded(channel, record, is_new=True, added=added)
 
     def _finish(self, tx: Transaction, channel: Channel, record: RequestRecord) -> RequestRecord:

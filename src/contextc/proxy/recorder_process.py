@@ -24,8 +24,8 @@ from contextc._file_lock import hold_lock
 from contextc.compiler.manifest import ProxyAction, is_success
 from contextc.errors import ContextcError, StoreError, describe_error
 from contextc.observation import ObservedRequest, observe
-from contextc.observation.content_decoding import CannotDecode, unreadable_reply
-from contextc.proxy.http1_framing import decode_body
+from contextc.observation.content_decoding import CannotDecode, measure_pieces, unreadable_reply
+from contextc.proxy.http1_framing import ChunkedBody, FramingError, decode_body
 from contextc.proxy.request_lint import lint_request
 from contextc.proxy.spool import LOCK_FILE, ResponseStart, SpooledExchange, SpoolReader
 from contextc.store import Store, open_store
@@ -161,7 +161,27 @@ class SpoolRecorder:
             exchange_id=id,
             actions=actions,
             directory=start.directory,
+            pieces=_measure_reply(exchange, response),
         )
+
+
+def _measure_reply(exchange: SpooledExchange, response: ResponseStart) -> list[tuple[int, int]]:
+    """Return when which part of the content of a reply arrived."""
+    payload: list[bytes] = []
+    body = ChunkedBody(payload)
+
+    def content() -> Iterator[tuple[int, bytes]]:
+        for arrived, data in zip(exchange.times, exchange.reply, strict=True):
+            if response.is_chunked:
+                payload.clear()
+                body.feed(data)
+                data = b"".join(payload)
+            yield max(0, arrived - exchange.began), data
+
+    try:
+        return measure_pieces(content(), response.encoding)
+    except FramingError:
+        return []
 
 
 def _decode_reply(exchange: SpooledExchange, response: ResponseStart) -> object:

@@ -160,6 +160,8 @@ class SpooledExchange(Struct, kw_only=True):
     response: ResponseStart | None = None
     request: list[bytes] = field(default_factory=list[bytes])
     reply: list[bytes] = field(default_factory=list[bytes])
+    times: list[int] = field(default_factory=list[int])
+    """When each part of the reply arrived."""
     is_sent: bool = False
     first_chunk: int | None = None
     ended: int = 0
@@ -272,7 +274,7 @@ class SpoolReader:
             exchange.problem = exchange.problem or "a part of it is missing in the spool"
         exchange.frames += 1
         if exchange.problem:
-            exchange.request, exchange.reply = [], []
+            exchange.request, exchange.reply, exchange.times = [], [], []
         elif frame.kind == REQUEST:
             exchange.request.append(frame.data)
         elif frame.kind == SENT:
@@ -281,6 +283,7 @@ class SpoolReader:
             exchange.response = _decode_response(frame.data)
         elif frame.kind == REPLY:
             exchange.reply.append(frame.data)
+            exchange.times.append(frame.time)
             if exchange.first_chunk is None:
                 exchange.first_chunk = frame.time
         if frame.kind not in (END, DROP):

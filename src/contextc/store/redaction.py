@@ -58,6 +58,7 @@ from contextc.store.message_log import (
     split_by_branch,
     to_id,
 )
+from contextc.store.raw_replies import delete_raw_replies
 from contextc.store.session_transcripts import delete_of_conversation, redact_of_tree
 from contextc.store.transaction_engine import Transaction, log_warning
 from contextc.store.turn_records import StepRecord, TurnRecord
@@ -108,6 +109,7 @@ def redact_ledgers(tx: Transaction, tree: int, places: Collection[int], messages
             tx.run("UPDATE main.channel SET attempt = ? WHERE number = ?", emptied, channel)
         low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
         tx.run("UPDATE main.replaced SET body = ? WHERE place BETWEEN ? AND ?", b"", low, high)
+        delete_raw_replies(tx, channel)
         _redact_manifests(tx, channel, first)
         merged = changed  # a fork may go on from the rows of the channel it was forked from
         for where, row, wire in load_ledger_rows(tx, channel):
@@ -355,7 +357,7 @@ def delete_channels(tx: Transaction, conversation: str) -> None:
     """Remove all channels, ledgers and provider transcripts of a conversation."""
     delete_of_conversation(tx, conversation)
     for (channel,) in tx.rows("SELECT number FROM main.channel WHERE conversation = ?", conversation):
-        for table in ("shown", "manifest", "replaced"):
+        for table in ("shown", "manifest", "replaced", "raw_reply"):
             low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
             tx.run(f"DELETE FROM main.{table} WHERE place BETWEEN ? AND ?", low, high)
         tx.run("DELETE FROM main.head WHERE channel = ?", channel)
@@ -510,6 +512,7 @@ def _redact_queue(tx: Transaction, tree: int, text: str) -> None:
 def _redact_channel(tx: Transaction, channel: int, state: bytes, text: str, sessions: set[str]) -> bool:
     """Remove a text from the ledger of a channel. Return True if it contained it."""
     changed = delete_heads(tx, channel, lambda body: _contains(body, text))
+    delete_raw_replies(tx, channel)  # the text may be split between their pieces
     low, high = make_place(channel, 0), make_place(channel, SEQ_MASK)
     for where, body in tx.rows("SELECT place, body FROM main.replaced WHERE place BETWEEN ? AND ?", low, high):
         if _contains(body, text):

@@ -42,6 +42,7 @@ from contextc.inspection.preview import (
     load_last_request,
     preview_request,
 )
+from contextc.inspection.raw_reply import RawReplyView, find_raw_reply, view_raw_reply
 from contextc.inspection.request_details import (
     LineFilter,
     LinePage,
@@ -323,6 +324,14 @@ def show_findings(app: AppState, name: str, channel: str, number: int) -> Reques
 def show_reply(app: AppState, name: str, channel: str, number: int) -> RequestReply:
     """Return the reply to a request: its messages, stop reason, latency, error, events, and other attempts."""
     return load_reply(app.store, find_channel(app.store, name, channel), number)
+
+
+@endpoint("GET", "/conversations/{name}/requests/{channel}/{number}/raw", tag="replies")
+def show_raw_reply(app: AppState, name: str, channel: str, number: int) -> RawReplyView:
+    """Return the response to a request as it arrived, event by event, if it was recorded from other software."""
+    found = find_channel(app.store, name, channel)
+    app.store.read(lambda tx: find_request(tx, found, number))  # raises if there is none
+    return view_raw_reply(find_raw_reply(app.store, found, number))
 
 
 # ── the next request ──────────────────────────────────────────────────────────────────────────────────────────────────

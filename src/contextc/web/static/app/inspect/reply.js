@@ -1,10 +1,16 @@
 /** The Reply tab: what the model returned, how it ended, how long it took, and further attempts. */
-import { html } from "../html.js";
+import { html, useState } from "../html.js";
+import { conversationPath, get } from "../api.js";
 import { Code } from "../code_block.js";
-import { costText, dateTime, duration, number, oneLine, plural, readable } from "../format.js";
+import { bytes, costText, dateTime, duration, number, oneLine, plural, readable } from "../format.js";
 import { inspectUrl } from "../route.js";
+import { useLoad } from "../use_load.js";
 import { VirtualList } from "../virtual_list.js";
+import { CopyButton, download, fileName } from "./copy_download.js";
 import { LoadError, Skeleton } from "./placeholders.js";
+
+/** The most events of a raw response that are shown; all can be downloaded. */
+const RAW_EVENTS = 500;
 
 const STATUSES = {
   ok: ["complete", "good"], error: ["failed", "bad"], unfinished: ["broke off", "bad"], unanswered: ["no answer", "bad"],
@@ -52,8 +58,31 @@ export function Reply({ name, step, load }) {
     <${Events} data=${data} />
     ${data.messages.length > 0 && html`<details class="reply-rest"><summary>Stored messages as JSON</summary><${Code}
         text=${JSON.stringify(data.messages, null, 2)} language="json" limit=${20000} /></details>`}
-    <p class="panel-note">A reply is stored as messages, with the provider's own fields, not as the bytes of the response.</p>
+    <${RawReply} key=${`${step.channel} ${step.request}`} name=${name} step=${step} />
   </div>`;
+}
+
+/** The response as it arrived, event by event. It is loaded when it is opened. */
+function RawReply({ name, step }) {
+  const [open, setOpen] = useState(false);
+  const path = conversationPath(name, "requests", step.channel, step.request, "raw");
+  const { data, error } = useLoad(open ? path : null, (signal) => get(path, {}, { signal }));
+  const shown = data?.events.slice(0, RAW_EVENTS) ?? [];
+  const text = () => data.events.map((each) => each.text).join("");
+  return html`<details class="reply-rest" data-testid="raw-reply" onToggle=${(event) => setOpen(event.currentTarget.open)}>
+    <summary>Raw response</summary>
+    ${error && html`<p class="panel-note">${error.message}</p>`}
+    ${data && !data.is_stored && html`<p class="panel-note">The bytes of this response are not kept: contextc stores the replies to its own requests as
+      messages, and what it recorded before it kept them has none.</p>`}
+    ${data?.is_stored && html`<p class="panel-note">${[
+      data.status ? `HTTP ${data.status}` : "", bytes(data.size), plural(data.events.length, "event"),
+      data.kept < data.size && `only the first ${bytes(data.kept)} are kept`,
+      shown.length < data.events.length && `the first ${number(shown.length)} are shown`].filter(Boolean).join(" · ")}
+      ${" "}<${CopyButton} get=${text}>Copy<//>
+        <button type="button" class="button" onClick=${() => download(text(), fileName(name, step.request, "response.txt"), "text/plain")}>Download</button></p>
+      <ol class="raw-events">${shown.map((each, index) => html`<li key=${index}>
+        <span class="faint">${each.offset == null ? "" : duration(each.offset)}</span><pre class="words">${readable(each.text)}</pre></li>`)}</ol>`}
+  </details>`;
 }
 
 /** Retries of the same call, and other attempts of the same request. */
