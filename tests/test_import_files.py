@@ -157,8 +157,8 @@ def test_a_file_of_unknown_origin_reports_what_there_is(
     ("data", "problem"),
     [
         (
-            gzip.compress(b'{"request": {}}'),
-            r"log\.jsonl is packed with gzip\. Unpack it first: gunzip -k .*log\.jsonl",
+            gzip.compress(gzip.compress(b'{"request": {}}')),
+            r"log\.jsonl is packed with gzip, twice\. Unpack it first: gunzip -k .*log\.jsonl",
         ),
         ('{"request": {}}'.encode("utf-16"), r"log\.jsonl is text in UTF-16\. Make it UTF-8 first: iconv"),
         (

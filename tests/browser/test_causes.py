@@ -132,7 +132,8 @@ def test_every_miss_has_a_badge_and_a_tool_its_name(reader: Person) -> None:
     expect(page.get_by_test_id("step-table").locator(".step-why").nth(3)).to_have_text("Cache expired")
     reader.open(f"#/c/{TOOLS}/inspect")
     group = page.get_by_test_id("cause").filter(has_text="CAC004")
-    group.get_by_role("button", name="Show 1 more").click()
+    group.get_by_test_id("all-requests").locator("summary").click()
+    group.get_by_role("button", name="Show 1 more in detail").click()
     changes = group.get_by_test_id("tool-change")
     expect(changes).to_have_text(
         [re.compile("tool write changed .description.:.*Never twice"), re.compile(r'tool fetch added:.*"name":"fetch"')]

@@ -14,6 +14,7 @@ from tests.analysis.test_parallel_requests import DOCUMENT, send
 from tests.browser.accessibility import shut_out
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
+from tests.browser.sample_conversations import busy
 from tests.browser.scripted_model import SPEC, Model
 from tests.browser.server import served
 from tests.conftest import some
@@ -169,6 +170,7 @@ def test_a_finding_has_its_cost_the_changed_words_a_fix_and_links(reader: Person
     expect(finding.locator("ins")).to_contain_text("o'clock")
     expect(finding).to_contain_text("Fix:")
     expect(group.get_by_test_id("finding")).to_have_count(1)
+    group.get_by_test_id("all-requests").locator("summary").click()
     group.get_by_role("button", name="Show").click()
     assert group.get_by_test_id("finding").count() > 1
     finding.get_by_test_id("place").first.click()
@@ -238,6 +240,8 @@ def test_remarks_of_the_compiler_are_findings(store: cc.Store, person: Person) -
     life.turn("and?", usage=cc.Usage(input=600, output=9))
     opens(person, "#/c/demo/inspect?tab=findings")
     expect(person.page.get_by_test_id("findings-panel")).to_contain_text("left out: a result for lost")
+    expect(person.page.get_by_test_id("request-findings")).to_have_count(0)  # they would be twice on the screen
+    person.tab("Messages")
     expect(person.page.get_by_test_id("request-findings").get_by_role("link")).to_have_count(1)
 
 
@@ -432,3 +436,20 @@ def test_a_link_to_a_path_opens_the_request_there(reader: Person, recorded: Reco
     expect(active).to_be_in_viewport()
     reader.page.keyboard.press("2")
     expect(reader.page).to_have_url(re.compile(r"inspect\?tab=messages$"))
+
+
+def test_the_header_of_a_phone_leaves_the_screen_to_the_messages(store: cc.Store, server: str, visiting: Visit) -> None:
+    """The figures above the tabs are one tap away; so are the filters."""
+    busy(store)
+    person = visiting(server, viewport={"width": 390, "height": 844}, has_touch=True).inspects("demo")
+    tabs = person.page.get_by_role("tablist", name="Request details").bounding_box()
+    assert tabs is not None
+    assert tabs["y"] + tabs["height"] <= 120
+    expect(person.page.get_by_test_id("totals")).to_be_hidden()
+    person.page.get_by_test_id("figures-button").tap()
+    expect(person.page.get_by_test_id("totals")).to_be_visible()
+    expect(person.page.get_by_test_id("budget").first).to_be_visible()
+    expect(person.page.get_by_label("Any role").or_(person.page.get_by_label("Role"))).to_be_hidden()
+    person.page.get_by_role("button", name="Filters").tap()
+    expect(person.page.get_by_label("Role")).to_be_visible()
+    assert shut_out(person.page) == []

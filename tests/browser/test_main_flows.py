@@ -120,6 +120,7 @@ def test_findings(reader: Person, recorded: Recorded, scheme: str) -> None:
     panel = inspected(reader, recorded.run, "findings")
     group = panel.get_by_test_id("cause").filter(has_text="CAC006")
     expect(panel.get_by_test_id("finding").first).to_be_in_viewport()
+    group.get_by_test_id("all-requests").locator("summary").click()
     group.get_by_role("button", name="Show").click()
     fits(reader.page, scheme)
     group.get_by_test_id("finding").first.get_by_test_id("place").first.click()

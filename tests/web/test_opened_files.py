@@ -1,7 +1,10 @@
 """Opened files: a store of their own with the whole inspector, nothing in the store of the server, and the import."""
 
+import gzip
 import json
 import time
+import zipfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -135,7 +138,20 @@ def test_a_single_request_is_no_recording(client: TestClient, text: str) -> None
 def test_what_cannot_be_read_says_why_by_the_name_of_the_file(client: TestClient) -> None:
     view = open_file(client, "../../calls.har.gz", b"\x1f\x8b\x08 packed")
     assert (view["name"], view["state"]) == ("calls.har.gz", "failed")
-    assert view["error"]["message"] == "calls.har.gz is packed with gzip. Unpack it first: gunzip -k calls.har.gz."
+    assert view["error"]["message"].startswith("calls.har.gz cannot be unpacked: ")
+
+
+def test_a_packed_recording_and_an_archive_are_opened(client: TestClient) -> None:
+    """Guarantee 13.1: as the files in them are; the names are those without the packing."""
+    plain, packed = open_file(client, "calls.har", har()), open_file(client, "calls.har.gz", gzip.compress(har()))
+    assert (packed["state"], packed["conversations"]) == ("ready", plain["conversations"])
+    target = BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        archive.writestr("run/calls.har", har())
+        archive.writestr("notes.txt", "hello")
+    several = open_file(client, "all.zip", target.getvalue())
+    assert (several["state"], several["conversations"]) == ("ready", plain["conversations"])
+    assert "all.zip/notes.txt" in several["notes"][0]
 
 
 def test_a_closed_file_and_the_oldest_of_too_many_are_deleted(

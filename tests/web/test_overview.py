@@ -226,3 +226,11 @@ def test_a_search_follows_titles_that_change(client: TestClient, store: cc.Store
     assert names(overview(client, search="4711")) == []
     store.set_title("a", "order 4712")
     assert names(overview(client, search="4712")) == ["a"]
+
+
+def test_models_have_their_window_and_prices(client: TestClient) -> None:
+    """Guarantee 12.2: people choose a model by them."""
+    listed = {each["name"]: each for each in client.get("/api/models").json()["models"]}
+    assert listed["claude-sonnet-4-5"]["window"] >= 200_000
+    assert listed["claude-sonnet-4-5"]["output_price"] > listed["claude-sonnet-4-5"]["input_price"] > 0
+    assert listed["SmolLM2-135M-Instruct"]["input_price"] is None

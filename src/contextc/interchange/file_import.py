@@ -40,6 +40,7 @@ from contextc.interchange.found_conversation import (
 )
 from contextc.interchange.input_files import ImportInput, InputFile
 from contextc.interchange.log_import import LoggedConversation, LoggedExchanges, LogImporter, OnRequest, parse_exchange
+from contextc.interchange.packed_files import unpacked
 from contextc.interchange.request_import_export import has_content, import_requests
 from contextc.interchange.sources import (
     LogSource,
@@ -324,8 +325,21 @@ def import_files(
     conversation among several is reported in the summary. `on_request` gets the place of each request of a log, such as
     "log.jsonl, line 2", and what was recorded.
     """
+    given = [each if isinstance(each, InputFile) else InputFile(Path(each), progress=progress) for each in paths]
+    with unpacked(given) as files:
+        return _import_unpacked(store, files, source_name, format, into, progress, on_request)
+
+
+def _import_unpacked(
+    store: Store,
+    files: Sequence[InputFile],
+    source_name: str | None,
+    format: str | None,
+    into: str | None,
+    progress: Progress | None,
+    on_request: OnRequest | None,
+) -> ImportSummary:
     began = monotonic()
-    files = [each if isinstance(each, InputFile) else InputFile(Path(each), progress=progress) for each in paths]
     name = (source_name or _detect_common_source(files)).replace("_", "-")
     kind = load_source(name)
     for file in files if source_name is not None else ():
@@ -367,8 +381,83 @@ def import_any(
 ) -> ImportSummary | tuple[list[Conversation], list[str]]:
     """Import an export of contextc, requests of a provider, or files of another program, by their content.
 
-    Return a summary; for an export or requests, the conversations and the warnings.
+    Return a summary; for an export or requests, the conversations and the warnings. Packed files are unpacked. What is
+    in an archive need not belong together.
     """
+    with unpacked(files) as found:
+        if len(files) == 1 < len(found):
+            return _import_each(store, files[0], found, source_name, format, progress, on_request)
+        return _import_found(store, found, source_name, format, into, progress, on_request)
+
+
+def _import_each(
+    store: Store,
+    archive: InputFile,
+    files: Sequence[InputFile],
+    source_name: str | None,
+    format: str | None,
+    progress: Progress | None,
+    on_request: OnRequest | None,
+) -> ImportSummary:
+    """Import the files of an archive: those of one source together, and the others one by one. What is not recognised
+    is left out; if nothing is, the error for the first of them is raised.
+    """
+    began, problems = monotonic(), dict[str, ContextcError]()
+    groups = dict[str, list[InputFile]]()
+    for file in files:
+        try:
+            kind = None if is_own_format(file) else detect_source(file)
+        except ContextcError as error:
+            problems[file.name] = error
+            continue
+        groups.setdefault(kind or file.name, []).append(file)
+    sources, outcomes, left_out = list[str](), list[ImportedConversation](), list[str]()
+    for some in groups.values():
+        try:
+            taken = _import_found(store, some, source_name, format, None, progress, on_request)
+        except InvalidInput as error:
+            problems[some[0].name] = error
+            continue
+        if isinstance(taken, ImportSummary):
+            sources.append(taken.source)
+            outcomes += taken.conversations
+            left_out += taken.left_out
+        else:
+            sources.append("export")
+            outcomes += [_outcome_of(each) for each in taken[0]]
+            left_out += taken[1]
+    if not outcomes:
+        raise next(iter(problems.values()), None) or InvalidInput(f"{archive.name} has no conversation.")
+    return ImportSummary(
+        source=", ".join(dict.fromkeys(sources)),
+        conversations=tuple(outcomes),
+        left_out=(*left_out, *[str(error) for error in problems.values()]),
+        seconds=monotonic() - began,
+    )
+
+
+def _outcome_of(conversation: Conversation) -> ImportedConversation:
+    """Return the outcome for an export or for requests that were imported."""
+    return ImportedConversation(
+        name=conversation.name,
+        title="",
+        messages=conversation.length,
+        length=conversation.length,
+        new=conversation.length,
+        branches=1,
+        tip=conversation.tip,
+    )
+
+
+def _import_found(
+    store: Store,
+    files: Sequence[InputFile],
+    source_name: str | None,
+    format: str | None,
+    into: str | None,
+    progress: Progress | None,
+    on_request: OnRequest | None,
+) -> ImportSummary | tuple[list[Conversation], list[str]]:
     if source_name is None and len(files) == 1:
         (file,) = files
         if format is not None and (detect_source(file) is None or is_plain_requests(file, format)):

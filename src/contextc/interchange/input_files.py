@@ -31,8 +31,8 @@ WAL_MODE = b"\2"
 SIDE_FILE_SUFFIXES = ("-wal", "-journal")  # files of a writer beside a database
 COPY_ATTEMPTS = 5
 UNSUPPORTED_FILES = {
-    b"\x1f\x8b": ("packed with gzip", "Unpack it first: gunzip -k {name}"),
-    b"PK\x03\x04": ("a zip archive", "Unpack it first: unzip {name}"),
+    b"\x1f\x8b": ("packed with gzip, twice", "Unpack it first: gunzip -k {name}"),
+    b"PK\x03\x04": ("a zip archive inside another", "Unpack it first: unzip {name}"),
     b"\x28\xb5\x2f\xfd": ("packed with zstd", "Unpack it first: unzstd {name}"),
     b"\xff\xfe": ("text in UTF-16", "Make it UTF-8 first: iconv -f UTF-16 -t UTF-8 {name} > utf8-{short}"),
     b"\xfe\xff": ("text in UTF-16", "Make it UTF-8 first: iconv -f UTF-16 -t UTF-8 {name} > utf8-{short}"),
@@ -93,7 +93,7 @@ class InputFile:
     def lines(self) -> Iterator[tuple[int, bytes]]:
         """Return the non-blank lines with their numbers, one at a time."""
         size, done, reported = self._size(), 0, 0
-        with self._open() as file:
+        with self.open() as file:
             for number, line in enumerate(file, 1):
                 done += len(line)
                 if self.progress and done - reported >= PROGRESS_BYTES:
@@ -118,7 +118,7 @@ class InputFile:
         """Open the database for reading."""
         if self.path is None:
             raise InvalidSetting("A database cannot be read from standard input", fix="Pass the path of its file.")
-        if self._first() != SQLITE_MAGIC:
+        if self.first() != SQLITE_MAGIC:
             raise InvalidInput(f"{self.name} is not a SQLite database.")
         try:
             with _open_read_only(self.path) as connection:
@@ -137,7 +137,7 @@ class InputFile:
             self.notes.clear()
 
     def read(self) -> bytes:
-        with self._open() as file:
+        with self.open() as file:
             return file.read()
 
     def _line_values(self) -> Iterator[LocatedValue]:
@@ -156,12 +156,13 @@ class InputFile:
         if torn is not None:
             self.notes.append(f"line {torn[0]}, the last, which is truncated")
 
-    def _first(self) -> bytes:
-        with self._open() as file:
+    def first(self) -> bytes:
+        """Return the first bytes, which tell some kinds of files."""
+        with self.open() as file:
             return file.read(len(SQLITE_MAGIC))
 
     def _read_sample(self) -> FileSample:
-        first = self._first()
+        first = self.first()
         for mark, (what, way) in UNSUPPORTED_FILES.items():
             if first.startswith(mark) and (b"\0" in first or "UTF-16" not in what):
                 short = self.path.name if self.path is not None else "FILE"
@@ -182,7 +183,7 @@ class InputFile:
 
     def _beginning(self) -> tuple[bytes, bool]:
         """Return the first character, and True if the file may be one value: line 1 is none, or the only one."""
-        with self._open() as file:
+        with self.open() as file:
             first = file.readline(SAMPLE_BYTES).removeprefix(BYTE_ORDER_MARK)
             while first and not first.strip():
                 first = file.readline(SAMPLE_BYTES)
@@ -219,7 +220,8 @@ class InputFile:
         return len(self._data) if self._data is not None else os.path.getsize(self.path or "")
 
     @contextmanager
-    def _open(self) -> Generator[BinaryIO]:
+    def open(self) -> Generator[BinaryIO]:
+        """Open the file for reading."""
         if self._data is not None:
             yield BytesIO(self._data)
             return

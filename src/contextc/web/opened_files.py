@@ -17,6 +17,7 @@ from contextc.interchange.file_import import ImportSummary, import_any
 from contextc.interchange.found_conversation import DATA_ERRORS
 from contextc.interchange.input_files import InputFile
 from contextc.interchange.open_any import is_single_request
+from contextc.interchange.packed_files import is_packed
 from contextc.store import Store, open_store
 from contextc.web.http_errors import HTTPError
 
@@ -60,7 +61,8 @@ class OpenedFile:
 
     def _read(self, create_app_state: Callable[[Store], object]) -> None:
         self.total = self.path.stat().st_size
-        if is_single_request(self._input()):
+        file = self._input()
+        if not is_packed(file) and is_single_request(file):
             self.state = "request"
             return
         self.store = open_store(self.folder / "opened.db")

@@ -1,6 +1,7 @@
 """The server and its whole store: overview by cost, search over all conversations, and information on the server."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Annotated, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -11,8 +12,9 @@ from contextc.analysis.conversation_findings import CauseSummary, group_by_cause
 from contextc.analysis.finding import RequestLoss
 from contextc.app.agent_factory import LOCAL_CLIENT, choose_tools, resolve_model
 from contextc.config import mask_secrets, read_settings
-from contextc.errors import ContextcError, UnknownConversation
+from contextc.errors import ContextcError, UnknownConversation, UnknownModel
 from contextc.formats.registry import format_names
+from contextc.models import model as find_model
 from contextc.providers.availability import ProviderStatus, list_providers
 from contextc.store.conversation_list import (
     MAX_HITS,
@@ -370,6 +372,43 @@ class ServerInfo(Struct, frozen=True, kw_only=True):
     tools: Literal["all", "read", "none"]
     providers: list[ProviderStatus]
     formats: list[str]
+
+
+class KnownModel(Struct, frozen=True, kw_only=True):
+    """The context window of a model in tokens, and its prices in US dollars per million tokens. None is unknown."""
+
+    name: str
+    window: int | None
+    input_price: float | None = None
+    output_price: float | None = None
+
+
+class KnownModels(Struct, frozen=True, kw_only=True):
+    """The models of all providers. The same model may have other prices at a provider that sells it again."""
+
+    models: list[KnownModel]
+
+
+@endpoint("GET", "/models", tag="info")
+def models(app: AppState) -> KnownModels:
+    """Return the window and the prices of the models that the providers of `/info` have."""
+    names = {name for each in list_providers() for name in each.models}
+    return KnownModels(models=[_model_figures(name) for name in sorted(names)])
+
+
+@cache
+def _model_figures(name: str) -> KnownModel:
+    try:
+        found = find_model(name)
+    except UnknownModel:
+        return KnownModel(name=name, window=None)
+    price = found.price
+    return KnownModel(
+        name=name,
+        window=found.window,
+        input_price=price.input if price is not None else None,
+        output_price=price.output if price is not None else None,
+    )
 
 
 @endpoint("GET", "/info", tag="info")

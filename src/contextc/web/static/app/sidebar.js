@@ -170,7 +170,7 @@ function Entry({ entry }) {
         ${entry.parked && html`<span class="entry-approval" data-testid="parked" title=${visible(entry.parked)}>
           <${Icon} name="warning" size=${12} /> parked: ${oneLine(entry.parked, 60)}</span>`}
         <${Tags} tags=${entry.tags} asText />
-        ${observed && html`<span class="entry-excerpt" data-testid="source">${sourceLabel(observed)}</span>`}
+        ${observed && sourceLabel(observed) !== "observed" && html`<span class="entry-excerpt" data-testid="source">${sourceLabel(observed)}</span>`}
         ${excerpt && html`<span class="entry-excerpt" dir="auto"><${MarkedText} text=${oneLine(excerpt, 160)} wanted=${search.value} /></span>`}
       </a>
       <${Menu} label=${`Actions for ${titleLine(entry, 40)}`} items=${items} class="icon-button small entry-menu" />
@@ -179,11 +179,13 @@ function Entry({ entry }) {
 
 /** What happens in a conversation now: a turn runs, requests arrive, or there is something new. Else when it was active. */
 function EntryState({ entry }) {
-  const { running, spoken, created } = entry;
+  const { running, spoken, created, observed } = entry;
   const time = spoken || created;
   if (running) return html`<span class="dot running"></span><span class="off-screen">running</span>`;
   const state = isLive(entry) ? "live" : isUnread(entry) ? "unread" : "";
   return html`
+    ${sourceLabel(observed) === "observed" && html`<span class="entry-observed" title="Recorded from another program"><${Icon} name="eye" size=${12} />
+      <span class="off-screen">observed, </span></span>`}
     ${state === "live" && html`<span class="entry-live" data-testid="live"><span class="dot running"></span> live</span>`}
     ${state === "unread" && html`<span class="dot unread" data-testid="unread" title="New messages"></span><span class="off-screen">new messages, </span>`}
     ${state !== "live" && html`<time title=${dateTime(time)}>${isYesterday(time) && !search.value.trim() ? clock(time) : ago(time)}</time>`}`;

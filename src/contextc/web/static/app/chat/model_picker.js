@@ -1,12 +1,33 @@
 /** Model picker: search in known models, or type provider:model. */
+import { signal } from "@preact/signals";
 import { html, useId, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
+import { get } from "../api.js";
 import { Icon } from "../icons.js";
 import { placePopover } from "../menu.js";
-import { oneLine, plural } from "../format.js";
+import { oneLine, plural, tokens } from "../format.js";
 import { info } from "../state.js";
 
 const SHOWN = 60;
 const RECORDED = "replay";
+
+/** Window and prices by model, loaded when a list is opened first. */
+const figures = signal(null);
+
+function loadFigures() {
+  if (figures.value) return;
+  figures.value = {};
+  get("models").then(({ models }) => { figures.value = Object.fromEntries(models.map((each) => [each.name, each])); }, () => { figures.value = null; });
+}
+
+const price = (dollars) => `$${dollars >= 100 ? Math.round(dollars) : Number(dollars.toPrecision(3))}`;
+
+/** Return the window of a model and the prices of a million tokens in and out; "" if they are not known. */
+function figuresOf(spec) {
+  const found = figures.value?.[spec.slice(spec.indexOf(":") + 1)];
+  if (!found?.window) return "";
+  const { window: size, input_price: input, output_price: output } = found;
+  return [tokens(size), input != null && `${price(input)} / ${price(output)}`].filter(Boolean).join(" · ");
+}
 
 /** Return the provider that a spec names, if it exists. */
 function providerOf(spec) {
@@ -94,6 +115,7 @@ export function ModelPicker({ value, onChange, icon = "", label = `Model: ${valu
     if (!popup.current.matches(":popover-open")) popup.current.showPopover();
     placePopover(popup.current, button.current);
     popup.current.querySelector("input").focus();
+    loadFigures();
   }, [open]);
   useLayoutEffect(() => {
     if (open) popup.current.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest" });
@@ -148,6 +170,8 @@ export function ModelPicker({ value, onChange, icon = "", label = `Model: ${valu
         <div role="status">${wrong && html`<p id=${`${id}-wrong`} class="side-note bad-text" data-testid="model-wrong">${wrong}</p>`}</div>
         <div id=${id} role="listbox" aria-label="Models" class="model-list">
           ${options.map((option, index) => html`
+            ${option.spec && option.provider && option.provider !== options[index - 1]?.provider
+              && html`<p class="model-group" role="presentation" key=${`head ${index}`}>${option.provider}</p>`}
             <div key=${option.spec || `of ${option.provider}`} id=${`${id}-${index}`} role="option" aria-selected=${index === at}
               class=${option.ready ? "" : "not-ready"} onMouseMove=${() => setAt(index)} onClick=${() => choose(option)}>
               <${Line} option=${option} value=${value} />
@@ -167,8 +191,11 @@ function Line({ option: { spec, provider, ready, own, count, isOpen }, value }) 
       ${count > 0 && html`<span class=${isOpen ? "unfolded" : "folded"}><${Icon} name="chevron" size=${12} /></span>
         <span class="off-screen">${isOpen ? "fold" : "unfold"}</span>`}`;
   }
+  const about = own ? "" : figuresOf(spec);
   return html`
-    <span class="menu-label">${own ? `Use ${oneLine(spec, 60)}` : oneLine(spec, 60)}</span>
+    <span class="menu-label">${own || !provider ? `${own ? "Use " : ""}${oneLine(spec, 60)}` : html`<span
+        class="off-screen">${provider}:</span>${oneLine(spec.slice(spec.indexOf(":") + 1), 60)}`}</span>
+    ${about && html`<span class="menu-note" title="Context window · US dollars per million tokens in / out">${about}</span>`}
     ${note && html`<span class="menu-note">${note}</span>`}
     ${spec === value && html`<${Icon} name="check" size=${14} />`}`;
 }

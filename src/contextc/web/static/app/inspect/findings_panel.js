@@ -131,7 +131,7 @@ export function FindingsPanel({ name, steps, step, channels, load, focus }) {
   </div>`;
 }
 
-/** Findings of one cause: the one about the selected request, if any, or the most expensive one first, the rest on demand. */
+/** Findings of one cause: the one about the selected request, if any, or the most expensive one. The others are one click away. */
 function Group({ group, place, step, isFocused }) {
   const [count, setCount] = useState(1);
   const first = isFocused ? group.findIndex((each) => each.evidence.some((one) => key(one) === key(step))) : 0;
@@ -141,18 +141,20 @@ function Group({ group, place, step, isFocused }) {
   return html`<li class="card-group" data-code=${code} tabindex="-1" data-testid="cause">
     ${group.length > 1 && html`<p class="card-group-head"><span class="card-code">${code}</span>
       <b>${plural(group.length, "finding")}</b> with this cause${sums.cost !== null && html`, together <b>${costText(sums)}</b>`}</p>`}
-    <${AllRequests} group=${group} place=${place} />
-    ${order.slice(0, count).map((each, index) => html`<${Finding} key=${index} finding=${each} place=${place} />`)}
-    ${group.length > count && html`<button type="button" class="button quiet" onClick=${() => setCount(count + MORE)}>Show
-      ${" "}${number(Math.min(MORE, group.length - count))} more</button>`}
+    <${Finding} finding=${order[0]} place=${place} isAlone=${group.length === 1} />
+    <${AllRequests} group=${group} place=${place}>
+      ${order.slice(1, count).map((each, index) => html`<${Finding} key=${index} finding=${each} place=${place} />`)}
+      ${group.length > count && html`<button type="button" class="button quiet" onClick=${() => setCount(count + MORE)}>Show
+        ${" "}${number(Math.min(MORE, group.length - count))} more in detail</button>`}
+    <//>
   </li>`;
 }
 
-/** The requests of one cause, in their order, with what each lost. */
-function AllRequests({ group, place }) {
+/** The requests of one cause, in their order, with what each lost; `children` are the details of the others. */
+function AllRequests({ group, place, children }) {
   const { code } = group[0];
   const losses = useMemo(() => group.flatMap(lossesOf).sort((one, other) => one.request - other.request), [group]);
-  if (losses.length < 2) return null;
+  if (losses.length < 2) return group.length > 1 ? children : null;
   const totals = { requests: losses.length, ...sumLosses(losses) };
   const cells = (loss) => [loss.request
     ? html`<a href=${inspectUrl(place.name, loss.channel, loss.request, { tab: "findings", finding: code })}>${requestLabel(loss, place)}</a>
@@ -162,6 +164,7 @@ function AllRequests({ group, place }) {
   return html`<details class="all-requests" data-testid="all-requests">
     <summary>All ${countLosses(code, losses.length)}${totals.tokens > 0 && `: ${number(totals.tokens)} ${tokensWord(code)}`}</summary>
     <${LossTable} code=${code} losses=${losses} totals=${totals} columns=${["request"]} cells=${cells} label=${`Requests of ${code}`} />
+    ${group.length > 1 && html`<div class="other-findings">${children}</div>`}
   </details>`;
 }
 
@@ -172,7 +175,8 @@ function requestLabel(each, { numbers, channels }) {
   return `${letter}request ${number(step ? requestNumber(step) : each.would_be || each.request)}${step?.ended ? ` (${endedWord(step.ended)})` : ""}`;
 }
 
-function Finding({ finding, place }) {
+/** `isAlone`: no heading of a group has the code already. */
+function Finding({ finding, place, isAlone = false }) {
   const { code, title, cost, fix, confidence, also, vendor, evidence } = finding;
   const isShown = (text) => Boolean(text) && (title.includes(text) || place.shown.startsWith(text.replace(/…$/, "")));
   const tools = evidence.filter((each) => each.name);
@@ -181,7 +185,7 @@ function Finding({ finding, place }) {
   const other = evidence.find((each) => each.compared)?.compared;
   return html`<article class="card" data-testid="finding" aria-label=${`${code}: ${oneLine(heading, 160)}`}>
     <div class="card-head">
-      <h3><span class="card-code">${code}</span> <${WithLink} text=${heading} other=${other} /></h3>
+      <h3>${isAlone && html`<span class="card-code">${code}</span> `}<${WithLink} text=${heading} other=${other} /></h3>
       <p class="card-figures">${cost === null ? html`<span class="faint">${UNPRICED[code] ?? "cost unknown"}</span>` : html`<b>${costText(finding)}</b>`}
         ${finding.tokens > 0 && html`<span>${number(finding.tokens)} tokens</span>`}
         <span class="faint" title="The probability that this is the cause">${confidence >= 1 ? "certain" : `${percent(confidence)} certain`}</span></p>

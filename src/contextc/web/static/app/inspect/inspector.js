@@ -21,7 +21,7 @@ import { Latency } from "./latency.js";
 import { NextRequest } from "./next_request.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 import { ShareButton } from "./share.js";
-import { StepPanel, TABS } from "./step_panel.js";
+import { figuresShown, StepPanel, TABS } from "./step_panel.js";
 import { EPOCH, StepTable } from "./step_table.js";
 import { SubAgents, useSubAgents } from "./sub_agents.js";
 import { isFailed, mergeSteps } from "./timeline_layout.js";
@@ -65,7 +65,7 @@ function Inspected({ name, channel, request }) {
   }, [name, reload]);
   const isEmpty = data && !data.requests.length && !data.unanswered.length;
   const isSought = useMessage(name);
-  return html`<div class="inspect" data-testid="inspector">
+  return html`<div class=${`inspect ${figuresShown.value ? "shows-figures" : ""}`} data-testid="inspector">
     ${error && html`<${InspectorHeader} title=${name} conversation=${name} /><div class="inspect-body"><${LoadError} error=${error}
         reload=${reload} /></div>`}
     ${!data && !error && html`<${InspectorHeader} title=${name} conversation=${name} /><div class="inspect-body"><${Skeleton} lines=${10}

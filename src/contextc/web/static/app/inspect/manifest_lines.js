@@ -78,6 +78,7 @@ export function LineList({ identity, source, shown, isAlone = false, isInUrl = f
 
   const line = /^-?\d+$/.test(query.line ?? "") ? Number(query.line) : null;
   const [open, setOpen] = useState(() => new Set());
+  const [showsFilters, setShowsFilters] = useState(false);
   const [active, setActive] = useState(0);
   const list = useRef(null);
   /** The row that was scrolled to last: a row that a person opens does not move. */
@@ -171,7 +172,9 @@ export function LineList({ identity, source, shown, isAlone = false, isInUrl = f
         isTarget=${index === line} sought=${isHit ? words : ""} toggle=${() => actions.current.toggle(index)}
         goTo=${(wanted) => actions.current.goTo(wanted)} onFocus=${() => setActive(place)} />`;
   return html`<div class="lines" data-testid="lines" onKeyDown=${onKeyDown}>
-    <div class="panel-bar line-bar">
+    <div class=${`panel-bar line-bar ${showsFilters ? "shows-filters" : ""}`}>
+      <button type="button" class="button quiet filters-button" aria-expanded=${String(showsFilters)}
+          onClick=${() => setShowsFilters(!showsFilters)}>Filters <span aria-hidden="true">${showsFilters ? "▴" : "▾"}</span></button>
       <${LineFilters} filter=${filter} selection=${selection} isAlone=${isAlone} choose=${choose} />
       <${LineSearch} value=${sought} hits=${hits} current=${current} isSearching=${isSearching} go=${goToHit}
           change=${(text) => change({ q: text, line: "" })} />

@@ -97,7 +97,7 @@ function FileInput({ before }) {
     <div class=${`drop ${isOver ? "is-over" : ""}`} data-testid="drop" onDragOver=${() => setIsOver(true)}
         onDragLeave=${() => setIsOver(false)} onDrop=${() => setIsOver(false)}>
       <p><b>Drop a file here</b></p>
-      <p class="soft">a HAR recording, a log of requests, a transcript or a database of any agent, an export of contextc,
+      <p class="soft">also packed with gzip, or several in a zip archive: a HAR recording, a log of requests, a transcript or a database of any agent, an export of contextc,
         a request body, a list of messages, a curl command</p>
       <button type="button" class="button" onClick=${() => picker.current.click()}>Choose a file</button>
       <input type="file" class="off-screen" ref=${picker} tabindex="-1" aria-label="File to open"

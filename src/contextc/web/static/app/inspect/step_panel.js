@@ -1,4 +1,5 @@
 /** The selected request: its numbers in one line, its findings, and tabs with details. */
+import { signal } from "@preact/signals";
 import { html, useMemo } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { clock, costText, dateTime, duration, number, oneLine, percent, plural, readable } from "../format.js";
@@ -20,6 +21,9 @@ import { RequestBody } from "./request_body.js";
 import { EmptyState, LoadError, Skeleton } from "./placeholders.js";
 import { Tabs } from "./tabs.js";
 import { requestNumber } from "./timeline_layout.js";
+
+/** On a phone the figures above the tabs are shown on demand: they would take a third of the screen. */
+export const figuresShown = signal(false);
 
 /** The tabs in the order of their keys, 1 to 9. */
 export const TABS = [
@@ -63,7 +67,7 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
     <${Failure} step=${step} hasText=${tab !== "reply"} />
     ${error && html`<${LoadError} error=${error} reload=${reload} />`}
     ${isStored && data && tab !== "next" && html`<div class="step-composition" aria-busy=${facts ? undefined : "true"}><${Composition} name=${name} step=${step} facts=${data} /></div>`}
-    <${RequestFindings} name=${name} step=${step} losses=${findings.losses} remarks=${facts?.remarks ?? []} signedLost=${facts?.signed_lost ?? 0} />
+    ${tab !== "findings" && html`<${RequestFindings} name=${name} step=${step} losses=${findings.losses} remarks=${facts?.remarks ?? []} signedLost=${facts?.signed_lost ?? 0} />`}
     <${Tabs} tabs=${tabs} current=${tab} choose=${setTab} label="Request details">
       ${isMissing && html`<${EmptyState} title="This request is not stored"><p>Its process ended before it was stored, or it was
         removed since.</p><//>`}
@@ -117,6 +121,8 @@ function StepLine({ steps, current, choose, channel, isOnly, reply }) {
       ${!isPlain && html` <span class="faint">step ${number(current + 1)} of ${number(steps.length)}</span>`}</h2>
     <p class="step-model soft" title=${channel ? channelName(channel) : undefined}>${!isOnly && html`<span
         class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>`}${channel ? modelName(channel) : oneLine(step.model)}</p>
+    <button type="button" class="button quiet figures-button" aria-expanded=${String(figuresShown.value)} data-testid="figures-button"
+        onClick=${() => { figuresShown.value = !figuresShown.value; }}>Figures <span aria-hidden="true">${figuresShown.value ? "▴" : "▾"}</span></button>
     <${Facts} step=${step} reply=${reply} />
   </header>`;
 }
