@@ -25,6 +25,7 @@ TEST_SECONDS = 3600
 REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(\[[^\]]*\])?\s*(.*)")
 TEST_PACKAGES = ("certifi", "h11", "hypothesis", "jsonschema", "psycopg[binary]", "pytest", "pytest-xdist", "rich")
 """Packages that the tests of an environment import."""
+OF_WINDOWS = "; sys_platform == 'win32'"
 OWN_AUTHORITIES = "TESTS_OWN_SSL_CERT_FILE"
 """What SSL_CERT_FILE was before the tests changed it, for what really asks a registry."""
 
@@ -39,6 +40,8 @@ def project_requirements(*extras: str) -> list[str]:
     found: list[str] = list(project["dependencies"])
     for extra in extras:
         for requirement in project["optional-dependencies"][extra]:
+            if requirement.endswith(OF_WINDOWS) and sys.platform != "win32":
+                continue
             name, inner, _ = split_requirement(requirement)
             found += project_requirements(*inner) if name == project["name"] else [requirement]
     return list(dict.fromkeys(found))

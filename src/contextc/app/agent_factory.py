@@ -1,5 +1,6 @@
 """Build an agent: its model, its tools in a folder, its prompt and its triggers."""
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import count
@@ -224,6 +225,8 @@ def build_tools(choice: ToolSelection, root: Path) -> list[FunctionTool]:
     files = file_tools(root)
     if choice == "read":
         return [*[each for each in files if each.name in READ_TOOLS], todo_tool()]
+    if sys.platform == "win32":  # it has no process groups
+        return [*files, todo_tool()]
     hide_environment()
     variables = [name.strip() for name in read_settings().command_environment.value.split(",")]
     return [*files, command_tool(root, variables=variables), todo_tool()]

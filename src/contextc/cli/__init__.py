@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
+from io import TextIOWrapper
 from typing import Annotated, Any, cast
 
 import contextc
@@ -104,11 +105,20 @@ def read_docstring(name: str) -> str:
 
 
 def main() -> None:
+    use_utf8()
     try:
         app(_expand(sys.argv[1:]))
     except ContextcError as error:
         err.print(f"[bold red]error:[/] {escape_markup(format_error(error))}", soft_wrap=True)
         sys.exit(2)
+
+
+def use_utf8() -> None:
+    """Read and write UTF-8 in pipes and files, as on other systems. Windows has a code page of its language there."""
+    if sys.platform == "win32":
+        for each in (sys.stdin, sys.stdout, sys.stderr):
+            if isinstance(each, TextIOWrapper) and not each.isatty():
+                each.reconfigure(encoding="utf-8")
 
 
 def _expand(arguments: list[str]) -> list[str]:

@@ -111,6 +111,8 @@ def run(**given: Any) -> None:
         ) from error
     from contextc.app.agent_factory import describe_instruction_files, describe_mcp_servers, resolve_model
 
+    if options.queue and sys.platform == "win32":
+        raise InvalidSetting("--queue requires Linux or macOS", fix="Run the server there, or without --queue.")
     enable_telemetry()
     secret = choose_token(options.host, options.token, options.no_token)
     chosen = options.chosen()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from importlib import import_module
+from types import FrameType
 from typing import Annotated, cast
 
 from contextc._garbage_collection import collect_garbage_rarely
@@ -70,15 +71,33 @@ def run(
     with open_configured_store(store, create=True) as handle:
         worker = TurnWorker(handle, _make_agents(agents, found, handle), options)
         collect_garbage_rarely()
-        asyncio.run(_run(worker, host if health is not None else None, port))
+        with asyncio.Runner(loop_factory=create_loop) as runner:
+            runner.run(_run(worker, host if health is not None else None, port))
+
+
+def create_loop() -> asyncio.AbstractEventLoop:
+    """Return an event loop that connections of psycopg can use, which the usual one of Windows is not."""
+    return asyncio.SelectorEventLoop() if sys.platform == "win32" else asyncio.new_event_loop()
+
+
+def call_on_signals(call: Callable[[], object]) -> None:
+    """Call a function of the running loop on SIGTERM and Ctrl-C, until this process ends."""
+    loop = asyncio.get_running_loop()
+
+    def on_signal(_number: int, _frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(call)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        try:
+            loop.add_signal_handler(number, call)
+        except NotImplementedError:  # Windows
+            signal.signal(number, on_signal)
 
 
 async def _run(worker: TurnWorker, host: str | None, port: int) -> None:
     from contextc.worker.health_server import serve_health
 
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.stop)
+    call_on_signals(worker.stop)
     async with AsyncExitStack() as stack:
         if host is not None:
             bound = await stack.enter_async_context(serve_health(worker, host, port))

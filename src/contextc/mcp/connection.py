@@ -430,7 +430,7 @@ async def _start_program(server: MCPServer, stack: AsyncExitStack, stderr: _Stde
         encoding_error_handler="replace",
     )
     if sys.platform == "win32":
-        return stdio_client(parameters, errlog=stack.enter_context(open(os.devnull, "w")))
+        return stdio_client(parameters, errlog=stack.enter_context(open(os.devnull, "w", encoding="utf-8")))
     read, write = os.pipe()
     source, target = os.fdopen(read, "rb"), os.fdopen(write, "w")
     stack.callback(target.close)

@@ -208,7 +208,7 @@ def trusted_certificate(certificate: str, environment: Mapping[str, str]) -> Gen
                 continue
             if trusted not in written:
                 path = Path(folder, f"{len(written)}.pem")
-                path.write_text(f"{trusted}\n{certificate}" if trusted else certificate)
+                path.write_text(f"{trusted}\n{certificate}" if trusted else certificate, encoding="utf-8")
                 written[trusted] = str(path)
             variables[table.name] = written[trusted]
         yield variables

@@ -9,6 +9,7 @@ The in-memory store is SQLite without a file. It behaves like the durable one ex
 
 import os
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing, suppress
@@ -638,7 +639,11 @@ def remove_if_exists(path: str) -> None:
 
 
 def sync_to_disk(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    """Sync a file or a folder. Windows can sync files alone, and only those that are open for writing."""
+    is_folder = os.path.isdir(path)
+    if is_folder and sys.platform == "win32":
+        return
+    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)
     try:
         os.fsync(descriptor)
     finally:

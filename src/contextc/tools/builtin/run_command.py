@@ -28,7 +28,7 @@ from typing import IO, Annotated, cast
 from msgspec import Meta
 
 from contextc._json import fix_surrogates
-from contextc.errors import InvalidInput
+from contextc.errors import InvalidInput, InvalidSetting
 from contextc.messages import ToolResult
 from contextc.tools.builtin.workspace import Workspace
 from contextc.tools.context import ToolContext
@@ -81,6 +81,8 @@ def command_tool(
     `environment` is the whole environment of the commands. Without it they get the variables of this process that are
     in PASSED or in `variables`.
     """
+    if sys.platform == "win32":
+        raise InvalidSetting("run_command requires Linux or macOS", fix="Pass a tool of your own, or run in WSL.")
     folder = Workspace(root)
     visible = dict(environment) if environment is not None else allowed_environment(os.environ, variables)
 
