@@ -44,6 +44,13 @@ def test_always_allow_answers_the_next_call_and_the_call_names_the_rule(
     last.get_by_role("button").first.click()
     expect(last.get_by_test_id("call-answer")).to_contain_text(f"Allowed by rule {rule.id} (allow write_file with any")
 
+    person.page.get_by_test_id("inspect").click()
+    page.get_by_role("tab", name="Messages").click()
+    line = page.locator("[data-line]").filter(has_text="b.txt").first
+    line.get_by_role("button").first.click()
+    expect(line.get_by_test_id("call-answer").first).to_contain_text(f"by rule {rule.id}")
+    page.go_back()
+
     page.get_by_role("button", name="More").click()
     page.get_by_role("menuitem", name="Approval rules").click()
     listed = page.get_by_test_id("approval-rules")

@@ -32,3 +32,17 @@ def test_it_lists_what_waits_and_the_rules_and_revokes_one(run: Run, tmp_path: P
     assert run("approvals", "--store", address, "--revoke", "nothing").returncode == 2
     with cc.open_store(address) as store:
         assert Shop(store).resume(DONE).finish == "waiting"
+
+
+def test_explain_names_the_rule_that_answered_a_call(run: Run, tmp_path: Path) -> None:
+    """Guarantee 18.7."""
+    address = f"sqlite:///{tmp_path}/chat.db"
+    with cc.open_store(address) as store:
+        shop = Shop(store)
+        shop.run(shop.agent(PAYS))
+        first, _ = store.approvals("demo")
+        store.answer_approval(first.id, cc.store.Always(arguments="any"), who="ann")
+        assert shop.resume(DONE).finish == "stop"
+        (rule,) = store.approval_rules()
+    shown = run("explain", "demo", "--store", address).stdout
+    assert f"message 2: pay: Allowed by rule {rule.id} ({rule.describe()}), made on" in shown

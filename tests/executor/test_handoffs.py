@@ -340,3 +340,24 @@ def test_a_worker_goes_on_with_the_agent_that_took_over(new_postgres_address: st
             assert [event.resumed for event in store.events("demo") if isinstance(event, TurnStart)] == [False, True]
 
     asyncio.run(asyncio.wait_for(work(), PATIENCE))
+
+
+def test_a_rule_for_an_agent_is_about_the_one_that_has_taken_over() -> None:
+    """Guarantee 18.7: not about the agent whose turn it is."""
+
+    @cc.tool(approval=True)
+    def refund(amount: int) -> str:
+        """Refund."""
+        return f"{amount} refunded"
+
+    ask = cc.tool_call("r1", "refund", {"amount": 5})
+    with cc.open_store("memory:") as store:
+        refunds = cc.Agent(FakeModel(ask, "Done."), name="refunds", tools=[refund])
+        triage = cc.Agent(
+            FakeModel(transfers("refunds")), name="triage", handoffs=[refunds], store=store, approve=cc.Suspend()
+        )
+        assert triage.run_sync("Refund 5.", conversation="demo").finish == "waiting"
+        (asked,) = store.approvals("demo")
+        store.answer_approval(asked.id, cc.store.Always(scope="agent", arguments="any"))
+        assert [each.agent for each in store.approval_rules()] == ["refunds"]
+        assert triage.resume_sync("demo").finish == "stop"

@@ -6,6 +6,9 @@ from typing import Any
 import httpx
 import pytest
 
+import contextc as cc
+from contextc.store.approval_rules import ApprovalRule, insert_rule
+from contextc.store.message_log import load_tip
 from contextc.web.app_state import ServerOptions
 from tests.cli.chat_terminal import recorded
 from tests.executor.scripted_provider import says
@@ -107,3 +110,32 @@ def test_a_wrong_rule_is_refused_and_the_approval_stays(server: Served, model: s
         asked["id"]
     ]
     assert rules(server, ended=True) == []
+
+
+def test_other_protocols_show_a_call_that_a_rule_allowed_and_ask_nothing(server: Served, tmp_path: Path) -> None:
+    """Guarantee 18.7: clients of the Vercel AI SDK and of AG-UI go on, too."""
+    store = server.desk.store
+    store.append("first", cc.user("Hello."))
+    rule = ApprovalRule(id="0123456789ab", tool="write_file", allow=True, scope="store")
+    store.write(lambda tx: insert_rule(tx, load_tip(tx, "first").conversation, rule, None))
+    model = recorded(tmp_path / "one.jsonl", says(("c1", "write_file", FIRST)), says("Done."))
+    message = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Write."}]}
+    asked: dict[str, Any] = {"id": "vercel", "messages": [message], "model": model}
+    chat = httpx.post(f"{server.url}/api/chat", json=asked, timeout=120).text
+    assert ("tool-output-available" in chat, "tool-approval-request" in chat) == (True, False)
+    (tmp_path / "a.txt").unlink()
+    model = recorded(tmp_path / "two.jsonl", says(("c1", "write_file", FIRST)), says("Done."))
+    body = {
+        "threadId": "agui",
+        "runId": "r",
+        "state": {},
+        "tools": [],
+        "context": [],
+        "messages": [{"id": "m1", "role": "user", "content": "Write."}],
+        "forwardedProps": {"model": model},
+    }
+    run = httpx.post(f"{server.url}/api/agui", json=body, timeout=120).text
+    assert ("TOOL_CALL_RESULT" in run, '"interrupt"' in run, "RUN_ERROR" in run) == (True, False, False)
+    assert (tmp_path / "a.txt").read_text() == "1"
+    for name in ("vercel", "agui"):
+        assert [each.rule for each in store.turn_approvals(name, 1)] == [rule.id]

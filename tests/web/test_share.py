@@ -109,3 +109,27 @@ def test_title_and_findings_are_those_of_what_is_shared(client: TestClient, stor
     assert shared_data(client, "demo", redact="texts")["title"] == ""
     store.set_title("demo", "Billing bug of ann@example.com")
     assert shared_data(client, "demo", redact="mail")["title"].startswith("Billing bug of [")
+
+
+def test_tags_and_notes_are_in_the_file_unless_texts_are_removed(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 2.9: of one request only the notes about it, and redacted like everything else."""
+    life = Life(store)
+    life.turn("hi")
+    store.tag(life.name, "a tag")
+    store.add_note(life.name, "note of ann@example.com <b>", who="ann")
+    store.add_note(life.name, "about request one", request=f"{life.channel}/1")
+
+    def shared(**query: object) -> dict[str, Any]:
+        answer = client.get(f"/api/conversations/{life.name}/export", params={"format": "html", **query})  # pyright: ignore[reportArgumentType]
+        found = re.search(r'<script type="application/json" id="data">(.*?)</script>', answer.text, re.DOTALL)
+        assert found is not None
+        return json.loads(found[1])
+
+    run = shared()
+    assert (run["tags"], [each["text"] for each in run["notes"]]) == (
+        ["a tag"],
+        ["note of ann@example.com <b>", "about request one"],
+    )
+    assert [each["text"] for each in shared(request=1, channel=life.channel)["notes"]] == ["about request one"]
+    assert "ann@example.com" not in str(shared(redact="mail")["notes"])
+    assert (shared(redact="texts")["tags"], shared(redact="texts")["notes"]) == ([], [])

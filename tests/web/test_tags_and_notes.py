@@ -19,6 +19,8 @@ def test_tags_are_changed_and_filter_the_list(server: Served) -> None:
     for search in ("", "hello"):
         found = httpx.get(url, params={"tag": "bug", "search": search}).json()["conversations"]
         assert [(each["name"], each["tags"]) for each in found] == [("a/b", ["bug"])]
+    hits = httpx.get(f"{server.url}/api/search", params={"tag": "bug", "text": "hello"}).json()
+    assert [each["conversation"]["name"] for each in hits["found"]] == ["a/b"]
     assert httpx.get(f"{url}/a%2Fb").json()["tags"] == ["bug"]
     assert "tags" not in httpx.get(f"{url}/other").json()
     assert httpx.post(f"{url}/a%2Fb/tags", json={"add": ["a,b"]}).status_code == 400

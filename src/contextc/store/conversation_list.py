@@ -839,14 +839,21 @@ def search_conversations(
 
 
 def search_messages(
-    tx: Transaction, text: str, *, before: str = "", limit: int = 20, max_hits: int = 5, work: int = MAX_MESSAGES
+    tx: Transaction,
+    text: str,
+    *,
+    before: str = "",
+    limit: int = 20,
+    max_hits: int = 5,
+    work: int = MAX_MESSAGES,
+    tag: str = "",
 ) -> SearchPage:
     """Return a page of conversations with their newest hits, at most `max_hits` each. The first page begins with the
-    conversations that have the text in their name.
+    conversations that have the text in their name. With a tag, only conversations with it are searched.
     """
     if not 1 <= max_hits <= MAX_HITS:
         raise InvalidInput(f"max_hits must be 1 to {MAX_HITS}", got=max_hits)
-    found = _search(tx, text, before, limit, work, max_hits=max_hits, finds_all=True)
+    found = _search(tx, text, before, limit, work, max_hits=max_hits, finds_all=True, tag=tag)
     entries = load_details(tx, [each.row for each in found.rows])
     mark = "" if found.mark is None else str(found.mark)
     pages = [

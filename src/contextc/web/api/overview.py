@@ -280,11 +280,12 @@ MAX_SEARCH_PAGE = 100
 class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`text` is searched; case is ignored. A blank one finds nothing. `hits` is the maximum per conversation.
 
-    `before` is `next` of the previous page.
+    `before` is `next` of the previous page. `tag` selects conversations with a tag.
     """
 
     text: str = ""
     before: str = ""
+    tag: str = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_SEARCH_PAGE)] = 20
     hits: Annotated[int, Meta(ge=1, le=MAX_HITS)] = 5
 
@@ -335,7 +336,9 @@ def search(app: AppState, query: SearchQuery) -> SearchResults:
     if not query.text.strip():
         return SearchResults(found=[], messages=0, conversations=0, more=False, next="")
     page = app.store.read(
-        lambda tx: search_messages(tx, query.text, before=query.before, limit=query.limit, max_hits=query.hits)
+        lambda tx: search_messages(
+            tx, query.text, before=query.before, limit=query.limit, max_hits=query.hits, tag=query.tag
+        )
     )
     return SearchResults(
         found=[

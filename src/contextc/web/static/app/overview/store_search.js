@@ -8,6 +8,7 @@ import { LoadError } from "../inspect/placeholders.js";
 import { MarkedText } from "../marked_text.js";
 import { sourceLabel } from "../observed.js";
 import { chatUrl, inspectUrl, route, setQuery } from "../route.js";
+import { tagFilter } from "../state.js";
 
 const PAUSE = 350;
 /** Hits that are loaded at once on demand. */
@@ -46,7 +47,7 @@ function useSearch(text) {
     setState(now);
     try {
       do {
-        const page = await get("search", { text, before: now.next }, { signal: task.signal });
+        const page = await get("search", { text, tag: tagFilter.value, before: now.next }, { signal: task.signal });
         if (task.signal.aborted) return;
         now = {
           ...now, found: merged(now.found, page.found), messages: now.messages + page.messages,
@@ -63,7 +64,7 @@ function useSearch(text) {
     setState(NOTHING);
     if (text) search(NOTHING);
     return () => stop.current?.abort();
-  }, [text]);
+  }, [text, tagFilter.value]);
   const halt = () => {
     stop.current?.abort();
     setState((before) => ({ ...before, isRunning: false }));
@@ -109,6 +110,7 @@ export function StoreSearch() {
         <label class="overview-choice grow wide"><span>Text in messages, tool calls and results</span>
           <input class="field" type="search" ref=${field} value=${typed} onInput=${onInput} autocomplete="off" spellcheck="false" /></label>
       </form>
+      ${tagFilter.value && html`<p class="overview-note">Only conversations with the tag ${oneLine(tagFilter.value, 50)}.</p>`}
       <p class="overview-note">System prompts and tool definitions are not searched here. The search of the inspector covers those of a request.</p>
       ${text && html`<${SearchStatus} result=${result} />`}
       ${result.error && html`<${LoadError} error=${result.error} reload=${result.goOn} />`}
