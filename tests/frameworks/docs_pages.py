@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.doc_examples import matches, run_python
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.scripts import Scripted
 from tests.side_by_side import answering_model, programs
-from tests.test_docs import ROOT, matches, run_python
+from tests.test_docs import ROOT
 
 BLOCK = re.compile(r"^```py\n(.*?)^```\n(?:```\n(.*?)^```$)?", re.M | re.S)
 """A block of Python, and the block of output right after it, if there is one."""

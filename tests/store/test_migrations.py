@@ -1,13 +1,19 @@
 """Schemas move forward, one numbered step after the other, or not at all."""
 
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 import contextc as cc
+from contextc.doctor import scan_store
 from contextc.store.migrations import Migration, migrations
+from contextc.store.sqlite import SQLITE
 from contextc.store.store import engine_of
+from tests.golden import store_content
+from tests.golden.json_compare import assert_same
 
 NEXT = migrations()[-1].version + 1
 ADDS = Migration(NEXT, "adds", ("CREATE TABLE mood (place INTEGER PRIMARY KEY, text BLOB)",))
@@ -98,3 +104,22 @@ def test_writers_of_an_open_store_wait_for_a_migration_and_go_on(shared_address:
         assert version(newer) == NEXT
         for name, messages in stored.items():
             assert store.load(name) == messages
+
+
+@pytest.mark.parametrize("version", range(store_content.SCHEMA, migrations()[-1].version + 1))
+def test_a_store_of_any_earlier_version_opens_and_has_the_same_content(version: int, tmp_path: Path) -> None:
+    """Guarantee 3.7: a user may have stopped at any version. The recorded store has rows of every kind.
+
+    Stores of the versions before the recorded one are in `tests/compiler/test_old_ledgers.py`.
+    """
+    file = store_content.unpack(tmp_path)
+    with closing(sqlite3.connect(file)) as connection, connection:
+        for step in migrations()[store_content.SCHEMA : version]:
+            for statement in step.statements:
+                connection.execute(SQLITE.translate_ddl(statement).replace("{schema}", "main") or "SELECT 1")
+        connection.execute("UPDATE schema_version SET version = ?", (version,))
+    with cc.open_store(file) as store:
+        assert_same(store_content.read("stored.json"), store_content.stored(store), f"a store of version {version}")
+        assert [each.code for each in scan_store(store)] == []
+        tip = store.append(store.conversations()[0].name, cc.user("And now?"))
+        assert store.load(store.conversations()[0].name)[-1].id == tip.id
