@@ -1,5 +1,6 @@
 """A shared file in a browser: from the disk, without a server, with hostile content."""
 
+import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,9 +102,40 @@ def test_a_run_is_shown_without_a_server(
     page.get_by_role("combobox", name="Filter").select_option("tool")
     expect(page.get_by_test_id("row").filter(has_text="tool")).not_to_have_count(0)
     assert all("tool" in each.split("\n")[0] for each in rows(page))
+    page.get_by_role("combobox", name="Filter").select_option("new")
+    expect(page.get_by_test_id("row").locator(".sign")).to_have_text(["+"] * page.get_by_test_id("row").count())
+    expect(page.get_by_test_id("explanation")).to_contain_text("the same as in request 1")
+    page.get_by_text("Request as JSON").click()
+    sent = json.loads(page.get_by_role("group", name="Request as JSON").inner_text())
+    assert (sent["model"], sent["messages"][-1]) == (
+        "gpt-4o",
+        {"role": "tool", "tool_call_id": "a", "content": "line of output " * 20},
+    )
+    assert sent["tools"][0]["function"]["name"] == "look"
     page.get_by_role("combobox", name="Filter").select_option("reply")
     expect(page.get_by_test_id("row")).to_contain_text(["done"])
     assert len(person.watch.asked) == 1  # the file itself
+
+
+def test_a_shared_run_is_read_with_keys_alone(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
+    """Guarantee 13.1: from request to request, to a hit, and nothing is a mouse away."""
+    busy(memory)
+    page = opened(visiting, tmp_path, build_shared_file(memory, "demo")).page
+    steps = page.get_by_role("group", name="Requests in order").get_by_role("button")
+    expect(steps).to_have_count(10)
+    expect(steps.last).to_have_attribute("aria-current", "true")
+    page.keyboard.press("Tab")
+    expect(steps.last).to_be_focused()
+    page.keyboard.press("ArrowLeft")
+    page.keyboard.press("ArrowLeft")
+    expect(steps.nth(7)).to_be_focused()
+    expect(page.get_by_role("heading", name="Request 8")).to_be_visible()
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox", name="Search")).to_be_focused()
+    page.keyboard.type("so it goes")
+    page.keyboard.press("Enter")
+    expect(page.locator("mark.current")).to_be_in_viewport()
+    assert shut_out(page) == []
 
 
 def test_a_finding_leads_to_its_request(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
@@ -242,6 +274,21 @@ def test_what_is_redacted_is_not_in_the_file(memory: cc.Store, name: str) -> Non
         related = {text for text in everything if any(part in text or text in part for part in PARTS[name])}
         if name not in ("texts", "files"):
             assert [text for text in everything - related if text not in redacted] == []
+
+
+def test_what_is_redacted_is_not_hidden_behind_escapes(memory: cc.Store) -> None:
+    """Arguments of a call are JSON in a text, whose escapes spell a word in another way."""
+    call = {"id": "a", "type": "function", "function": {"name": "look", "arguments": '{"who":"Codename-\\u00dcber"}'}}
+    messages = [{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "a", "content": "no"}]  # fmt: skip
+    cc.observe(memory, format="openai_chat", conversation="c", request={"model": "gpt-4o", "messages": messages},
+               reply={"id": "r", "object": "chat.completion", "created": 1, "model": "gpt-4o",
+                      "choices": [{"index": 0, "finish_reason": "stop",
+                                   "message": {"role": "assistant", "content": "well"}}]})  # fmt: skip
+    whole, redacted = (build_shared_file(memory, "c", redact=each).decode() for each in ((), ["Codename-Über"]))
+    assert "u00dcber" in whole
+    assert "ber" not in redacted.partition("Codename")[2]
+    assert "Codename" not in redacted
 
 
 def test_a_redacted_file_says_so(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:

@@ -268,15 +268,15 @@ def _show_fields(title: str, fields: JSONObject) -> str:
 def _show_value(value: JSON) -> str:
     if isinstance(value, str):
         return value
-    return msgspec.json.format(encode(_without_data(value)), indent=2).decode("utf-8", "replace")
+    return msgspec.json.format(encode(without_data(value)), indent=2).decode("utf-8", "replace")
 
 
-def _without_data(value: JSON, name: str = "") -> JSON:
+def without_data(value: JSON, name: str = "") -> JSON:
     """Return JSON whose encoded data is replaced by its hash and its size."""
     if isinstance(value, list):
-        return [_without_data(each) for each in cast(list[JSON], value)]
+        return [without_data(each) for each in cast(list[JSON], value)]
     if isinstance(value, dict):
-        return {key: _without_data(each, key) for key, each in cast(JSONObject, value).items()}
+        return {key: without_data(each, key) for key, each in cast(JSONObject, value).items()}
     if isinstance(value, str) and len(value) > MAX_LEAF and (name in ("data", "bytes") or value.startswith("data:")):
         start = value[:40] if value.startswith("data:") else ""
         digest = blake2b(value.encode(errors="replace"), digest_size=8).hexdigest()

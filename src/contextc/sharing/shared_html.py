@@ -15,8 +15,9 @@ from typing import TypeAlias, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, as_object
+from contextc._json import JSON, JSONObject, as_object, decode_json, encode
 from contextc._plugins import data_files
 from contextc._sequence_comparison import count_common_prefix
 from contextc.analysis.conversation_findings import find_all, is_loss
@@ -24,7 +25,7 @@ from contextc.analysis.conversation_loader import StoredConversation, load_conve
 from contextc.analysis.cost_by_content import RequestCosts, compute_costs
 from contextc.analysis.element_costs import find_file, tool_name
 from contextc.analysis.finding import Finding, get_code, sort_by_cost
-from contextc.analysis.request_comparison import read_part, show_element
+from contextc.analysis.request_comparison import read_part, show_element, without_data
 from contextc.analysis.request_elements import Element, RequestView
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.errors import InvalidInput
@@ -123,12 +124,15 @@ def _compile_files(files: Iterable[str]) -> re.Pattern[str]:
 MAX_TEXT = 2_000_000
 """Characters of one text that are included."""
 MAX_FINDINGS = 500
+TEXT_KEY, MIN_SHARED_TEXT = "\0", 64
+"""The key that stands for a text in JSON, and the characters from which on a text is stored once."""
 
 
 class SharedItem(Struct, frozen=True, array_like=True):
     """A tool, a block of the system prompt or of a message. `text` is the index of its text, -1 if that was removed.
 
-    `size` is the number of its characters.
+    `size` is the number of its characters. `call` is the id of the call. `raw` is the block as JSON, in which an object
+    with `TEXT_KEY` alone stands for a text by its index; None for replies, and if the text was removed.
     """
 
     kind: str
@@ -137,6 +141,8 @@ class SharedItem(Struct, frozen=True, array_like=True):
     name: str
     text: int
     size: int
+    call: str = ""
+    raw: JSON = None
 
 
 class SharedRow(Struct, frozen=True, array_like=True):
@@ -378,20 +384,45 @@ class _Collector:
             found = self._add(
                 element.kind, element.type, element.role, name, show_element(element), is_result=is_result
             )
+            if self._items[found].text >= 0:
+                raw = self._raw(without_data(element.value))
+                self._items[found] = replace(self._items[found], call=self._redaction.clean(element.call), raw=raw)
             self._item_of[id(element)] = found
         return found
 
     def _add(self, kind: str, type: str, role: str, name: str, text: str, *, is_result: bool) -> int:
         clean = self._redaction.clean
-        index = -1
-        if not self._redaction.is_removed(is_result=is_result):
-            shown = clean(text)
-            shown = f"{shown[:MAX_TEXT]}… {len(shown) - MAX_TEXT:,} more characters" if len(shown) > MAX_TEXT else shown
-            index = self._text_of.setdefault(shown, len(self._texts))
-            if index == len(self._texts):
-                self._texts.append(shown)
+        index = -1 if self._redaction.is_removed(is_result=is_result) else self._text(clean(text))
         self._items.append(SharedItem(kind, type, clean(role), clean(name), index, len(text)))
         return len(self._items) - 1
+
+    def _text(self, text: str) -> int:
+        """Return the index of a text, which is stored once."""
+        shown = f"{text[:MAX_TEXT]}… {len(text) - MAX_TEXT:,} more characters" if len(text) > MAX_TEXT else text
+        index = self._text_of.setdefault(shown, len(self._texts))
+        if index == len(self._texts):
+            self._texts.append(shown)
+        return index
+
+    def _raw(self, value: JSON) -> JSON:
+        """Return a block as JSON without what must not be shared, its long texts by their index."""
+        if isinstance(value, str):
+            text = self._redaction.clean(self._respelt(value))
+            return text if len(text) < MIN_SHARED_TEXT else {TEXT_KEY: self._text(text)}
+        if isinstance(value, list):
+            return [self._raw(each) for each in cast(list[JSON], value)]
+        if isinstance(value, dict):
+            return {self._redaction.clean(name): self._raw(each) for name, each in cast(JSONObject, value).items()}
+        return value
+
+    def _respelt(self, text: str) -> str:
+        """Return JSON in a text without escapes, which what must not be shared could hide behind."""
+        if not self._redaction.labels or "\\" not in text or text[:1] not in ("{", "["):
+            return text
+        try:
+            return encode(decode_json(text.encode("utf-8", "replace"))).decode()
+        except (ValueError, RecursionError):
+            return text
 
     def _reply(self, messages: Sequence[Message]) -> list[int]:
         found: list[int] = []

@@ -16,8 +16,9 @@
   };
   const FILTERS = [
     ["", "All parts"], ["system", "System prompt"], ["tool", "Tool definitions"], ["tool_result", "Tool results"], ["tool_call", "Tool calls"],
-    ["text", "Texts"], ["reasoning", "Reasoning"], ["media", "Media"], ["reply", "Reply"],
+    ["text", "Texts"], ["reasoning", "Reasoning"], ["media", "Media"], ["reply", "Reply"], ["new", "New in this request"],
   ];
+  const FILLS = ["system", "tool", "result", "history", "reasoning", "media", "overhead"];
   const FAILURES = { unfinished: "failed: the reply broke off", unanswered: "failed: no answer" };
   const HIDDEN =
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
@@ -134,6 +135,39 @@
       facts(figures));
   }
 
+  /** Buttons that go to the parts of the page. */
+  function contents() {
+    const parts = [["Findings", "findings"], ["Request", "request"], ["Messages", "messages"]];
+    return el("nav", { "aria-label": "Parts of this page", class: "bar" }, parts.map(([label, id]) => el("button", { type: "button", onclick: () => {
+      const target = document.getElementById(id);
+      target.scrollIntoView({ block: "start" });
+      target.focus({ preventScroll: true });
+    } }, label)));
+  }
+
+  /** All requests as bars: their tokens, the part that was read from the cache, and a dot for those with a finding. */
+  function timeline() {
+    if (data.requests.length < 2) return null;
+    const found = new Set(data.findings.map((each) => each.request));
+    const most = Math.max(...data.requests.map((each) => each.size), 1);
+    const bars = data.requests.map((each, index) => {
+      const share = each.cache_read && each.input ? Math.min(1, each.cache_read / each.input) : 0;
+      const isFailed = each.status !== "ok";
+      const label = [`Request ${number(each.number)}`, oneLine(each.model, 50), `${tokensIn(each)} tokens in`, `${percent(share)} from cache`,
+        each.cost == null ? "" : costText(each), isFailed ? FAILURES[each.status] ?? "failed" : "", found.has(index) ? "has a finding" : ""].filter(Boolean).join(", ");
+      const bar = el("button", { type: "button", class: `step${isFailed ? " failed" : ""}${found.has(index) ? " found" : ""}`, title: label, "aria-label": label,
+        "aria-current": index === current ? "true" : null, tabindex: index === current ? "0" : "-1", onclick: () => choose(index, "timeline") },
+        el("span", { class: "fresh" }, el("span", { class: "read" })));
+      bar.firstChild.style.height = `${Math.max(4, (100 * each.size) / most)}%`;
+      bar.firstChild.firstChild.style.height = `${100 * share}%`;
+      return bar;
+    });
+    return el("section", { "aria-label": "Timeline", class: "timeline" },
+      el("div", { class: "steps", role: "group", "aria-label": "Requests in order" }, bars),
+      el("p", { class: "soft legend" }, el("span", { class: "swatch swatch-read" }), "from cache ", el("span", { class: "swatch swatch-fresh" }), "not from cache ",
+        el("span", { class: "swatch swatch-found" }), "has a finding · ← and → go from request to request, / searches"));
+  }
+
   const facts = (pairs) => el("dl", { class: "figures" }, pairs.map(([label, value]) => el("div", {}, el("dt", {}, label), el("dd", {}, value))));
 
   function findingsSection() {
@@ -141,16 +175,29 @@
     if (data.findings_count > data.findings.length) rest.push(`These are the ${number(data.findings.length)} most expensive of ${number(data.findings_count)} findings.`);
     if (data.unavoidable) rest.push(`${number(data.unavoidable)} cache ${data.unavoidable === 1 ? "miss" : "misses"} could not have been avoided: the first request of a prefix, or too few tokens for the cache.`);
     const note = rest.length > 0 && el("p", { class: "soft" }, rest.join(" "));
-    if (!data.findings.length) return el("section", { "aria-label": "Findings" }, el("h2", {}, "Findings"), el("p", { class: "soft" }, "No findings."), note);
-    return el("section", { "aria-label": "Findings" }, el("h2", {}, `Findings (${number(data.findings_count)})`), note,
-      el("ol", { class: "findings" }, data.findings.map((each) => el("li", {},
-        el("p", {}, el("b", {}, oneLine(each.title, 300)), " ", el("code", {}, each.code)),
-        el("p", { class: "soft" }, `${plural(each.tokens, "token")}${each.cost == null ? "" : `, ${costText(each)}`}`),
-        (each.before || each.after) && el("p", { class: "evidence" }, evidenceOf(each)),
-        each.fix && el("p", {}, `Fix: ${oneLine(each.fix, 400)}`),
-        each.request != null && el("button", { type: "button", onclick: () => showRow(each.request, each.path) },
-          `Show request ${number(data.requests[each.request].number)}`)))));
+    if (!data.findings.length) return el("section", { "aria-label": "Findings", id: "findings", tabindex: "-1" }, el("h2", {}, "Findings"), el("p", { class: "soft" }, "No findings."), note);
+    const groups = [...Map.groupBy(data.findings, (each) => each.code).values()];
+    return el("section", { "aria-label": "Findings", id: "findings", tabindex: "-1" }, el("h2", {}, `Findings (${number(data.findings_count)})`), note,
+      el("ol", { class: "findings" }, groups.map((group) => el("li", {}, ...finding(group[0], true),
+        group.length > 1 && el("details", {}, el("summary", {}, `${number(group.length - 1)} more with this cause, together ${groupCost(group)}`),
+          el("ol", { class: "findings inner" }, group.slice(1).map((each) => el("li", {}, ...finding(each, false)))))))));
   }
+
+  /** Return what all findings of a cause cost, or else how many tokens they are about. */
+  function groupCost(group) {
+    const known = group.filter((each) => each.cost != null);
+    if (!known.length) return plural(group.reduce((sum, each) => sum + each.tokens, 0), "token");
+    return costText({ cost: known.reduce((sum, each) => sum + each.cost, 0), cost_is_lower_bound: known.some((each) => each.cost_is_lower_bound) });
+  }
+
+  const finding = (each, hasFix) => [
+    el("p", { class: "finding-head" }, el("code", { class: "code" }, each.code), " ", el("b", {}, oneLine(each.title, 300)), " ",
+      el("span", { class: "soft" }, `${each.cost == null ? "" : `${costText(each)} · `}${plural(each.tokens, "token")}`)),
+    (each.before || each.after) && el("p", { class: "evidence" }, evidenceOf(each)),
+    hasFix && each.fix && el("p", {}, el("b", {}, "Fix: "), oneLine(each.fix, 400)),
+    each.request != null && el("button", { type: "button", onclick: () => showRow(each.request, each.path) },
+      `Show request ${number(data.requests[each.request].number)}`),
+  ];
 
   /** The words before and after a change; without a change, what was found. */
   function evidenceOf({ before, after, is_change: isChange }) {
@@ -184,17 +231,92 @@
         ["From cache", request.cache_read == null || !request.input ? "–" : percent(request.cache_read / request.input)],
         ["Cost", costText(request)], ["Time", time(request.began)]]),
       request.status !== "ok" && el("p", { class: "note", dir: "auto" }, `This request ${FAILURES[request.status] ?? "failed"}. ${visible(request.error)}`),
+      explanation(),
+      compositionBar(request),
       composition(request),
       Object.keys(request.settings).length > 0 && el("details", {}, el("summary", {}, "Settings"),
-        el("pre", {}, visible(JSON.stringify(request.settings, null, 2)))));
+        el("pre", { tabindex: "0" }, visible(JSON.stringify(request.settings, null, 2)))),
+      rawRequest());
   }
 
-  function choose(index) {
+  /** The request as JSON, made when it is opened. */
+  function rawRequest() {
+    const details = el("details", { "data-testid": "raw" }, el("summary", {}, "Request as JSON"));
+    details.addEventListener("toggle", () => {
+      if (!details.open || details.children.length > 1) return;
+      details.append(el("p", { class: "soft" }, "Put together from its parts: without cache breakpoints, and without the data of media."),
+        el("pre", { tabindex: "0", "aria-label": "Request as JSON", role: "group" }, visible(JSON.stringify(bodyOf(current), null, 2))));
+    });
+    return details;
+  }
+
+  /** Return the body of a request: its settings, and each part at its path. */
+  function bodyOf(index) {
+    const request = data.requests[index];
+    const body = Object.assign(Object.create(null), { model: request.model.slice(request.model.indexOf(":") + 1) }, request.settings);
+    for (const [item, path] of rowsOf[index]) {
+      const [, , role, , text, size, call, raw] = data.items[item];
+      const keys = [...path.matchAll(/([^.[\]]+)|\[(\d+)\]/g)].map((each) => (each[2] === undefined ? each[1] : Number(each[2])));
+      let at = body;
+      keys.slice(0, -1).forEach((key, depth) => {
+        at[key] ??= typeof keys[depth + 1] === "number" ? [] : Object.create(null);
+        at = at[key];
+        if (depth === 1 && typeof key === "number" && keys[0] !== "tools" && keys[0] !== "system") {
+          at.role ??= role;
+          if (call && role === "tool" && keys[2] === "content") at.tool_call_id ??= call;
+        }
+      });
+      at[keys.at(-1)] = text < 0 ? `[redacted: ${plural(size, "character")}]` : whole(raw);
+    }
+    return body;
+  }
+
+  /** Return JSON with its texts in place of their indexes. */
+  function whole(value) {
+    if (Array.isArray(value)) return value.map(whole);
+    if (value === null || typeof value !== "object") return value;
+    const names = Object.keys(value);
+    if (names.length === 1 && names[0] === "\0") return data.texts[value["\0"]];
+    return Object.fromEntries(names.map((name) => [name, whole(value[name])]));
+  }
+
+  /** Select a request. The focus stays in the timeline, or at the selection. */
+  function choose(index, from = "") {
     current = Math.max(0, Math.min(data.requests.length - 1, index));
     shown = PAGE;
     opened = "";
+    const [top, left] = [scrollY, document.querySelector(".steps")?.scrollLeft ?? 0];
     draw();
-    document.querySelector("#request select")?.focus();
+    scrollTo(0, top);
+    const bar = document.querySelector(".step[aria-current]");
+    if (bar) bar.parentElement.scrollLeft = left;
+    bar?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    if (from === "timeline") bar?.focus({ preventScroll: true });
+    else if (from === "") document.querySelector("#request select")?.focus({ preventScroll: true });
+  }
+
+  /** What a request has in common with the one before it in this file, and where both part. */
+  function explanation() {
+    if (!current) return el("p", { class: "soft", "data-testid": "explanation" }, data.is_run ? "This is the first request." : "");
+    const { same } = data.requests[current];
+    const before = data.requests[current - 1];
+    const [all, earlier] = [rowsOf[current], rowsOf[current - 1]];
+    const head = `${number(same)} of ${plural(all.length, "part")} ${same === 1 ? "is" : "are"} the same as in request ${number(before.number)}`;
+    const isOther = before.model !== data.requests[current].model ? `, which was of another model (${oneLine(before.model, 60)})` : "";
+    if (same === earlier.length) return el("p", { "data-testid": "explanation" }, `${head}${isOther}: it was extended, and nothing before changed.`);
+    return el("p", { "data-testid": "explanation" }, `${head}${isOther}. The first difference is at `, el("code", {}, (all[same] ?? earlier[same])[1]), ".");
+  }
+
+  /** The parts of the input as a bar, and how full the context window is. */
+  function compositionBar(request) {
+    const input = request.costs.filter(([kind, , tokens]) => !kind.startsWith("answer") && tokens > 0);
+    const bar = el("div", { class: "parts", "aria-hidden": "true" }, input.map(([kind, name, tokens]) => {
+      const part = el("span", { class: `fill fill-${FILLS.includes(kind) ? kind : "overhead"}`, title: `${KINDS[kind] ?? kind} ${oneLine(name, 60)}: ${number(tokens)} tokens` });
+      part.style.flexGrow = String(tokens);
+      return part;
+    }));
+    const room = request.window ? `${request.input == null ? "about " : ""}${number(request.size)} of ${number(request.window)} tokens of the context window (${percent(request.size / request.window)})` : "";
+    return el("div", {}, bar, room && el("p", { class: "soft" }, room));
   }
 
   function composition(request) {
@@ -207,7 +329,7 @@
         const isInput = !kind.startsWith("answer");
         const bar = el("span", { class: "share" });
         bar.style.width = `${isInput ? Math.max(1, (tokens / total) * 100) : 0}%`;
-        return el("tr", {}, el("th", { scope: "row" }, `${KINDS[kind] ?? kind}${name ? ` ${oneLine(name, 60)}` : ""}`),
+        return el("tr", {}, el("th", { scope: "row" }, el("span", { class: `swatch fill fill-${FILLS.includes(kind) ? kind : "overhead"}`, hidden: !isInput }), `${KINDS[kind] ?? kind}${name ? ` ${oneLine(name, 60)}` : ""}`),
           el("td", {}, number(tokens)), el("td", {}, isInput ? percent(tokens / total) : "", bar), el("td", {}, dollars(cost)));
       }))));
   }
@@ -242,8 +364,8 @@
       const request = data.requests[current];
       const wanted = search.toLowerCase();
       const all = [
-        ...rowsOf[current].map(([item, path, tokens]) => ({ ...itemOf(item), path, tokens: tokens * request.scale })),
-        ...request.reply.map((item) => ({ ...itemOf(item), path: "reply", tokens: null })),
+        ...rowsOf[current].map(([item, path, tokens], at) => ({ ...itemOf(item), path, tokens: tokens * request.scale, isSame: at < request.same })),
+        ...request.reply.map((item) => ({ ...itemOf(item), path: "reply", tokens: null, isSame: false })),
       ];
       found = all.filter((each) => matches(each) && (!wanted || lowerText(each).includes(wanted) || each.name.toLowerCase().includes(wanted)));
       list.replaceChildren(...found.slice(0, shown).map(row));
@@ -278,11 +400,12 @@
       target.scrollIntoView({ block: "center" });
     }
     fill();
-    return el("section", { "aria-label": "Messages" }, el("h2", {}, "Messages as sent"), el("div", { class: "bar" }, input, moves, select), status, list, more);
+    return el("section", { "aria-label": "Messages", id: "messages", tabindex: "-1" }, el("h2", {}, "Messages as sent"), el("div", { class: "bar" }, input, moves, select), status, list, more);
   }
 
-  function matches({ kind, type }) {
+  function matches({ kind, type, isSame }) {
     if (!filter) return true;
+    if (filter === "new") return !isSame && kind !== "reply";
     if (filter === "system" || filter === "reply" || filter === "tool") return kind === filter;
     return kind !== "system" && type === filter;
   }
@@ -291,8 +414,9 @@
     const isOpen = opened !== "" && each.path === opened;
     const label = each.kind === "tool" ? "tool" : each.kind === "system" ? "system prompt"
       : each.type === "text" ? each.role || "text" : TYPES[each.type] ?? each.type;
-    const details = el("details", { open: isOpen, "data-opened": isOpen, "data-testid": "row" }, el("summary", {},
+    const details = el("details", { open: isOpen, "data-opened": isOpen, "data-testid": "row", class: each.isSame ? "" : "new" }, el("summary", {},
       el("span", { class: `kind kind-${each.kind}` }, each.kind === "reply" ? `reply: ${label}` : label), " ",
+      data.requests.length > 1 && each.kind !== "reply" && el("span", { class: "sign", title: each.isSame ? "Sent before" : "New in this request" }, each.isSame ? "=" : "+"), " ",
       each.name && el("b", {}, oneLine(each.name, 60)), " ",
       el("span", { class: "preview", dir: "auto" }, each.text == null ? `[redacted: ${plural(each.size, "character")}]` : marked([preview(each)])), " ",
       el("span", { class: "soft tokens" }, each.tokens == null ? "" : plural(Math.round(each.tokens), "token"))));
@@ -315,7 +439,7 @@
     const holder = el("div", {}, el("p", { class: "soft" }, each.path));
     if (each.text == null) return holder;
     const isHidden = search && lowerText(each).indexOf(search.toLowerCase(), MOST - search.length) >= 0;
-    const text = el("pre", { dir: "auto" }, marked(isHidden ? [visible(each.text)] : linked(visible(each.text.slice(0, MOST)))));
+    const text = el("pre", { dir: "auto", tabindex: "0" }, marked(isHidden ? [visible(each.text)] : linked(visible(each.text.slice(0, MOST)))));
     holder.append(text);
     if (each.text.length > MOST && !isHidden) {
       const all = el("button", { type: "button", onclick: () => {
@@ -328,8 +452,17 @@
   }
 
   function draw() {
-    document.getElementById("page").replaceChildren(el("main", {}, header(), findingsSection(), requestSection(), rowsSection()));
+    document.getElementById("page").replaceChildren(el("main", {}, header(), timeline(), contents(), findingsSection(), requestSection(), rowsSection()));
   }
+
+  document.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target.closest("input, select, textarea")) return;
+    const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (by && data.requests.length > 1) choose(current + by, event.target.closest(".step") ? "timeline" : "keys");
+    else if (event.key === "/") document.querySelector("#messages input")?.focus();
+    else return;
+    event.preventDefault();
+  });
 
   document.title = `${oneLine(title, 80)} – contextc`;
   draw();
