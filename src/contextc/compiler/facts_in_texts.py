@@ -214,17 +214,17 @@ def list_texts(message: Message) -> list[str]:
     return [own, *results, *arguments]
 
 
-def list_texts_and_words(message: Message) -> tuple[list[str], tuple[str, ...]]:
+def list_texts_and_words(message: Message) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the texts of a message, and their words, each once. Messages share the strings of words."""
-    return _with_words(list_texts(message))
+    return _with_words(tuple(list_texts(message)))
 
 
-def list_own_text_and_words(message: Message) -> tuple[list[str], tuple[str, ...]]:
+def list_own_text_and_words(message: Message) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the same of a message without its calls and results."""
-    return _with_words([message.text])
+    return _with_words((message.text,))
 
 
-def _with_words(texts: list[str]) -> tuple[list[str], tuple[str, ...]]:
+def _with_words(texts: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     whole = "\n".join(texts)
     return texts, tuple(map(intern, {*_list_plain_words(whole)} if whole.isascii() else list_words(texts)))
 

@@ -245,10 +245,10 @@ def _measure_line(
     return line, count(line)
 
 
-def _list_small_words(message: Message) -> set[str]:
+def _list_small_words(message: Message) -> tuple[str, ...]:
     """Return the words of a message in small letters; what languages without spaces have in place of them."""
     text = message.text
-    return {*text.encode().translate(_SMALL_LETTERS).decode().split()} if text.isascii() else list_terms(text)
+    return tuple({*text.encode().translate(_SMALL_LETTERS).decode().split()} if text.isascii() else list_terms(text))
 
 
 def _shorten(text: str, most: int) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable, Hashable, Sequence
 from threading import Lock
 from typing import TypeVar, cast
 
+from msgspec import Struct
+
 from contextc.messages import Message
 from contextc.messages import decode_message as decode_body
 from contextc.store import message_log
@@ -27,12 +29,10 @@ MIN_ROWS = 32
 Value = TypeVar("Value")
 
 
-class _KnownMessage:
-    __slots__ = ("body", "derived", "message")
-
-    def __init__(self, body: bytes, message: Message) -> None:
-        self.body, self.message = body, message
-        self.derived: dict[object, object] = {}
+class _KnownMessage(Struct, gc=False):
+    body: bytes
+    message: Message
+    derived: dict[object, object] = {}
 
 
 class MessageCache:
