@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 import contextc as cc
+from contextc._garbage_collection import collect_garbage_rarely
 from contextc._json import JSONObject, encode
 from contextc.app.agent_factory import ModelChoice
 from contextc.executor import AgentExecutor
@@ -33,7 +34,7 @@ from contextc.providers.client import Endpoint, ProviderCall
 from contextc.triggers import default_triggers
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from contextc.web.server import collect_garbage_rarely, create_server, listen
+from contextc.web.server import create_server, listen
 from contextc.web.turn_manager import ExecutorPool
 from measure import Goal, show_goals
 
