@@ -1,6 +1,6 @@
 # make run    sets up, then opens the page
 # make test   sets up, then runs every check; the types of src and examples with the faster of two checkers
-# make bench  sets up the peers in an environment of their own, then measures against them
+# make bench  sets up the peers in an environment of their own, measures against them, and writes docs/benchmarks.md
 # make prove  checks all types with both, runs the tests with every size, theme and many more random cases, then the long proofs
 #             (docs/long-runs.md)
 # make frameworks installs the newest release of each agent framework beside contextc, checks its adapter and runs its tests;
@@ -94,26 +94,13 @@ programs:
 	  done; \
 	fi
 
+# ONLY="compile turn" measures these alone, QUICK=1 with smaller runs.
 bench: setup $(PEERS)/.ready
-	$(PEERS)/bin/python benchmarks/import.py
-	$(PEERS)/bin/python benchmarks/store.py
-	$(PEERS)/bin/python benchmarks/convert.py
-	$(PEERS)/bin/python benchmarks/compile.py
-	$(PEERS)/bin/python benchmarks/cache.py
-	$(PEERS)/bin/python benchmarks/turn.py
-	$(BIN)/python benchmarks/changing_tools.py
-	$(BIN)/python benchmarks/mcp_tools.py
-	$(BIN)/python benchmarks/cache_day.py
-	$(BIN)/python benchmarks/sessions.py
-	$(BIN)/python benchmarks/serve.py
-	$(BIN)/python benchmarks/fleet.py
-	$(BIN)/python benchmarks/fleet_scale.py
-	$(BIN)/python benchmarks/remember.py --steps 400 --windows 32 --install --each
-	$(BIN)/python benchmarks/compaction_cases.py
+	$(BIN)/python benchmarks/bench_page.py --peers $(PEERS)/bin/python $(if $(ONLY),--only "$(ONLY)") $(if $(QUICK),--quick)
 
 $(PEERS)/.ready: benchmarks/requirements.txt pyproject.toml
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable . -r benchmarks/requirements.txt
+	$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[cli]' -r benchmarks/requirements.txt
 	@touch $@
 
 docs: setup programs $(DOCS)/.ready

@@ -25,7 +25,7 @@ def interpreter(distribution: str, *, install: bool) -> str | None:
     """The Python that has a peer, or None where there is none (and none may be made)."""
     if distribution not in APART:
         return sys.executable
-    return _made(WORKPLACE / distribution, [APART[distribution], "--editable", str(ROOT)], install=install)
+    return _made(WORKPLACE / distribution, [APART[distribution], "--editable", f"{ROOT}[cli]"], install=install)
 
 
 def proxy_interpreter(name: str) -> str | None:
