@@ -10,7 +10,7 @@
 # make install-trial installs the wheel with pip and uv on every Python here, and runs every line of the README
 # make dist   builds the wheel and the source distribution in dist/, with the links of a release if CONTEXTC_REPOSITORY_URL is set
 # make docs   builds the website of the documentation in build/docs, in an environment of its own, and checks it
-# make rules  writes docs/rules.md and docs/findings.md from the rules and findings themselves
+# make rules  writes docs/rules.md and docs/findings.md from the rules and findings themselves, and docs/llms.txt
 # make lock   resolves requirements.lock and requirements-model.lock again
 
 PYTHON ?= python3
@@ -140,6 +140,7 @@ rules: setup
 	$(BIN)/python -c "from contextc.formats.rules_docs import render_rules; print(render_rules(), end='')" > docs/rules.md
 	$(BIN)/python -c "from contextc.providers.feature_table import render_features; print(render_features(), end='')" > docs/reference/features.md
 	$(BIN)/python -c "from contextc.analysis.findings_docs import render_findings; print(render_findings(), end='')" > docs/findings.md
+	$(BIN)/python -c "from website.pages import make_llms_index; print(make_llms_index(), end='')" > docs/llms.txt
 
 lock: setup
 	$(BIN)/uv export --quiet --no-emit-project --extra cli --extra postgres --extra worker --extra local --extra resources --extra web --extra watch --extra claude-code --extra codex --extra mcp --group dev --no-header --output-file requirements.lock

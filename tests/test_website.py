@@ -21,6 +21,7 @@ def test_every_page_has_a_place_in_the_navigation() -> None:
 
 def test_the_index_for_agents_lists_every_page_and_the_full_text_has_it() -> None:
     index, full = make_llms_index(), make_llms_full()
+    assert (DOCS / "llms.txt").read_text(encoding="utf-8") == index, "run `make rules`"
     assert index.startswith("# contextc\n\n> ")
     linked = re.findall(r"^- \[.+?\]\((.+?)\): .+", index, re.M)
     assert linked == [page.path for pages in list_sections().values() for page in pages]

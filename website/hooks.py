@@ -9,7 +9,7 @@ from typing import Any
 from mkdocs.structure.files import File, Files
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from website.pages import DOCS, ROOT, TITLE, list_sections, make_llms_full, make_llms_index
+from website.pages import DOCS, ROOT, TITLE, list_sections, make_llms_full
 
 REPOSITORY_PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
 LINK = re.compile(r"(!?\[[^\]]*\])\(([^)#\s]+)(#[^)\s]*)?\)")
@@ -97,7 +97,6 @@ def on_post_build(config: Any) -> None:
     for file in DOCS.rglob("*.md"):
         (site / file.relative_to(DOCS)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, site / file.relative_to(DOCS))
-    (site / "llms.txt").write_text(make_llms_index(), encoding="utf-8")
     (site / "llms-full.txt").write_text(make_llms_full(), encoding="utf-8")
 
 
