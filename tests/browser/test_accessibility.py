@@ -174,3 +174,42 @@ def test_the_other_views_have_no_accessibility_violations(
         if "/inspect" in view:
             expect(person.page.get_by_test_id("budget")).to_be_visible()
         assert shut_out(person.page) == [], view
+
+
+@looks("dark")
+def test_rules_tags_notes_and_raw_responses_have_no_accessibility_violations(
+    store: cc.Store, server: str, visiting: Visit, model: Model, look: dict[str, Any]
+) -> None:
+    """Guarantees 2.9, 16.19 and 18.7: the form of a rule, the lists with an entry, the filter, and the events."""
+    person = visiting(server, **look).open()
+    page = person.page
+    model.will(calls(("run_command", {"command": "ls -l"}), id="one"), text_reply("Done."))
+    name = person.begins("Run it")
+    store.tag(name, "a tag")
+    store.add_note(name, "A note.")
+    asked = page.get_by_test_id("approval")
+    asked.get_by_role("button", name="Always…").click()
+    asked.get_by_label("With").select_option("=command")
+    expect(asked.get_by_role("button", name="Always allow")).to_be_enabled()
+    assert shut_out(page) == []
+    asked.get_by_role("button", name="Always allow").click()
+    person.sees_ended()
+    person.open(f"#/c/{name}")
+    page.reload()
+    expect(page.get_by_test_id("call-state")).to_have_text("ok")
+    page.get_by_test_id("tool-call").get_by_role("button").first.click()
+    expect(page.get_by_test_id("call-answer")).to_be_visible()
+    assert shut_out(page) == []
+    for item, shown in (("Approval rules", "approval-rules"), ("Notes", "notes")):
+        page.get_by_role("button", name="More", exact=True).click()
+        page.get_by_role("menuitem", name=item).click()
+        expect(page.get_by_test_id(shown).locator("li")).to_have_count(1)
+        assert shut_out(page) == [], item
+        page.get_by_role("button", name="Close", exact=True).click()
+    reply = b"data: [DONE]\n\n"
+    body = {"model": "gpt-5", "messages": [{"role": "user", "content": "hi"}]}
+    seen = cc.observe(store, request=body, reply=reply, format="openai_chat", pieces=[(40, len(reply))])
+    person.open(f"#/c/{seen.conversation}/inspect?tab=reply")
+    page.get_by_text("Raw response").click()
+    expect(page.get_by_test_id("raw-reply").locator("li")).to_have_count(1)
+    assert shut_out(page, PANEL) == []

@@ -35,7 +35,7 @@ export async function editTags({ name, tags = [] }) {
 
 /** The tags of a conversation. In the list, which is a link, they are no buttons. */
 export const Tags = ({ tags, asText = false }) => tags?.length > 0 && html`
-  <span class="tags" data-testid="tags">${tags.map((each) => (asText
+  <span class="tags ${asText ? "" : "only-wide"}" data-testid="tags">${tags.map((each) => (asText
     ? html`<span key=${each} class="tag">${oneLine(each, 50)}</span>`
     : html`<button key=${each} type="button" class="tag" title="Show the conversations with this tag"
         onClick=${() => filterByTag(each)}>${oneLine(each, 50)}</button>`))}</span>`;

@@ -78,10 +78,10 @@ function RawReply({ name, step }) {
       data.status ? `HTTP ${data.status}` : "", bytes(data.size), plural(data.events.length, "event"),
       data.kept < data.size && `only the first ${bytes(data.kept)} are kept`,
       shown.length < data.events.length && `the first ${number(shown.length)} are shown`].filter(Boolean).join(" · ")}
-      ${" "}<${CopyButton} get=${text}>Copy<//>
-        <button type="button" class="button" onClick=${() => download(text(), fileName(name, step.request, "response.txt"), "text/plain")}>Download</button></p>
+      ${" "}<${CopyButton} get=${text}>Copy<//>${" "}<button type="button" class="button"
+          onClick=${() => download(text(), fileName(name, step.request, "response.txt"), "text/plain")}>Download</button></p>
       <ol class="raw-events">${shown.map((each, index) => html`<li key=${index}>
-        <span class="faint">${each.offset == null ? "" : duration(each.offset)}</span><pre class="words">${readable(each.text)}</pre></li>`)}</ol>`}
+        <span class="faint">${each.offset == null ? "" : duration(each.offset)}</span><pre class="words">${readable(each.text.trimEnd())}</pre></li>`)}</ol>`}
   </details>`;
 }
 
