@@ -14,7 +14,7 @@ from tests.analysis.test_parallel_requests import DOCUMENT, send
 from tests.browser.accessibility import shut_out
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
-from tests.browser.sample_conversations import busy
+from tests.browser.sample_conversations import busy, two_models
 from tests.browser.scripted_model import SPEC, Model
 from tests.browser.server import served
 from tests.conftest import some
@@ -436,6 +436,20 @@ def test_a_link_to_a_path_opens_the_request_there(reader: Person, recorded: Reco
     expect(active).to_be_in_viewport()
     reader.page.keyboard.press("2")
     expect(reader.page).to_have_url(re.compile(r"inspect\?tab=messages$"))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_the_title_is_readable_beside_all_tools(
+    store: cc.Store, server: str, visiting: Visit, size: tuple[int, int]
+) -> None:
+    Life(store).turn("a conversation whose beginning is long, and needs much room")
+    two_models(store)
+    person = visiting(server, viewport={"width": size[0], "height": size[1]}).inspects("demo")
+    title = person.page.get_by_test_id("inspect-head").get_by_role("heading", level=1).bounding_box()
+    assert title is not None
+    assert title["width"] >= 110
+    tools = person.page.locator(".inspect-tools")
+    assert tools.evaluate("each => each.scrollWidth <= each.clientWidth + 1")
 
 
 def test_the_header_of_a_phone_leaves_the_screen_to_the_messages(store: cc.Store, server: str, visiting: Visit) -> None:
