@@ -18,6 +18,7 @@ from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.vendor import KEY, AcceptedRequest
 
 PAGE = Path(__file__).parent.parent / "docs" / "side-by-side.md"
+MOVING = PAGE.with_name("moving.md")
 LIBRARIES = {
     "contextc": "",
     "pydantic-ai": "pydantic_ai",
@@ -79,7 +80,7 @@ def answer(ask: AcceptedRequest) -> Reply:
 
 
 def fail_first_model(ask: AcceptedRequest) -> Fault | None:
-    fails = ask.body["model"] == "gpt-5.5" and FALLBACK_QUESTION.encode() in ask.raw
+    fails = ask.body.get("model") == "gpt-5.5" and FALLBACK_QUESTION.encode() in ask.raw
     return quota() if fails else None
 
 

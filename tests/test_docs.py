@@ -69,7 +69,11 @@ def test_the_examples_of_a_page_run_and_print_what_it_shows(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("CONTEXTC_STORE", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.delenv(name, raising=False)
-    with side_by_side.answering_model(monkeypatch) if page == side_by_side.PAGE else contextlib.nullcontext():
+    with (
+        side_by_side.answering_model(monkeypatch)
+        if page in (side_by_side.PAGE, side_by_side.MOVING)
+        else contextlib.nullcontext()
+    ):
         run_blocks(page)
 
 

@@ -66,7 +66,9 @@ FOREIGN = {*WORD.findall("""
     model_input_context onData open_work per_turn permission_mode plugin previous_interaction_id previous_message_id
     proactive_compression ps quick run_stream sendAutomaticallyWhen setting_sources shared_buffers shelf sslmode
     static_instruction streamText stream_async synchronous_standby_names thinking_blocks trim_messages useChat utils
-    validateUIMessages
+    validateUIMessages DatabaseSessionService RunState completion_cost create_sdk_mcp_server get_max_tokens
+    needs_approval num_retries run_streamed update_state ClaudeSDKClient InMemorySaver LlmAgent allowed_tools
+    can_use_tool fork_session before_model_callback delete_all
 """)}  # fmt: skip
 """Names of vendors, frameworks and databases, of things in examples, and misspelled ones that checkers refuse."""
 

@@ -17,7 +17,8 @@ from tests.doc_examples import matches, run_python
 from tests.fake_vendors.fake import FakeVendors
 from tests.fake_vendors.replies import Reply, ScriptedCall
 from tests.fake_vendors.scripts import Scripted
-from tests.side_by_side import answering_model, programs
+from tests.fake_vendors.vendor import KEY
+from tests.side_by_side import MOVING, TOPIC, answering_model, programs
 from tests.test_docs import ROOT
 
 BLOCK = re.compile(r"^```py\n(.*?)^```\n(?:```\n(.*?)^```$)?", re.M | re.S)
@@ -45,6 +46,18 @@ def run_side_by_side(library: str, folder: Path, monkeypatch: pytest.MonkeyPatch
             printed = run_python(code, {"__name__": "example"})
             assert matches(output, printed), f"{topic}: {printed}"
     return [*found]
+
+
+def run_before_moving(section: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run the program of a framework in docs/moving.md, and return what it printed."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HOME", str(folder))
+    (text,) = [text for title, text in TOPIC.findall(MOVING.read_text()) if title == section]
+    (code, _) = BLOCK.findall(text)[0]
+    with answering_model(monkeypatch) as fake:
+        monkeypatch.setenv("GOOGLE_GEMINI_BASE_URL", fake.url("gemini"))
+        monkeypatch.setenv("GOOGLE_API_KEY", KEY)
+        return run_python(code, {"__name__": "example"}).strip()
 
 
 @contextmanager
