@@ -2,12 +2,13 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 
-from contextc._json import JSON, JSONObject, encode
+from contextc._json import JSON, JSONObject, as_objects, encode
 from contextc.formats.lint_engine import (
     Fix,
     JSONPath,
@@ -277,6 +278,63 @@ def set_setting(name: str, value: JSON) -> Fix:
 def limit_list(name: str, max_length: int) -> Fix:
     """Return a fix that keeps the first entries of a list."""
     return lambda body: {**body, name: body[name][:max_length]}
+
+
+class StrictSchema(NamedTuple):
+    """A JSON schema that a request declares as strict: what holds it, its path in the request, and its owner's name."""
+
+    path: JSONPath
+    owner: str
+    schema: JSON
+
+
+def open_strict_schemas(declared: Callable[[JSONObject], Iterable[StrictSchema]]) -> RuleCheck:
+    """Return the check that strict schemas are closed: every property is required, and no other is allowed."""
+
+    def check(request: ParsedRequest) -> Iterator[RuleFinding]:
+        for each in declared(request.body):
+            if (found := _find_open_object(each.schema, ())) is not None:
+                context, fault = found
+                yield make_finding(each.path, owner=each.owner, context=str(context), fault=fault)
+
+    return check
+
+
+def with_lenient_schemas(body: JSONObject, declared: Callable[[JSONObject], Iterable[StrictSchema]]) -> JSONObject:
+    """Return the request with strict schemas that are not closed declared as not strict."""
+    body = deepcopy(body)
+    for each in declared(body):
+        if _find_open_object(each.schema, ()) is not None:
+            holder: JSON = body
+            for step in each.path[:-1]:
+                holder = holder[step]
+            holder["strict"] = False
+    return body
+
+
+def _find_open_object(schema: JSON, context: tuple[str, ...]) -> tuple[tuple[str, ...], str] | None:
+    """Return the first object in a schema that is not closed: where it is, and what OpenAI says about it."""
+    if not isinstance(schema, dict):
+        return None
+    wire = cast(JSONObject, schema)
+    properties = cast(JSONObject, wire["properties"]) if isinstance(wire.get("properties"), dict) else {}
+    if properties or wire.get("type") == "object":
+        if wire.get("additionalProperties") is not False:
+            return context, "'additionalProperties' is required to be supplied and to be false."
+        required: JSON = wire.get("required")
+        for name in properties:
+            if not isinstance(required, list) or name not in required:
+                text = "'required' is required to be supplied and to be an array including every key in properties."
+                return context, f"{text} Missing '{name}'."
+    inner: list[tuple[tuple[str, ...], JSON]] = [(("properties", name), each) for name, each in properties.items()]
+    inner.append((("items",), wire.get("items")))
+    for key in ("anyOf", "allOf"):
+        inner += [((key, str(index)), each) for index, each in enumerate(as_objects(wire.get(key)))]
+    for key in ("$defs", "definitions"):
+        held: JSON = wire.get(key)
+        inner += [((key, name), each) for name, each in held.items()] if isinstance(held, dict) else []
+    found = (_find_open_object(each, (*context, *where)) for where, each in inner)
+    return next(filter(None, found), None)
 
 
 MAX_CACHE_KEY = 64

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Literal, cast
 
-from contextc._json import JSON, JSONObject
+from contextc._json import JSON, JSONObject, as_objects
 from contextc.formats.lint_engine import (
     TYPED,
     Fault,
@@ -46,6 +46,7 @@ from contextc.formats.rule_library import (
     ARGUMENT_NAMES,
     SAMPLING_SETTINGS,
     PairingChecks,
+    StrictSchema,
     as_function_tool,
     as_text,
     change_messages,
@@ -63,6 +64,7 @@ from contextc.formats.rule_library import (
     messages_of,
     messages_where,
     no_messages,
+    open_strict_schemas,
     part_finding,
     remove_settings,
     sampling_settings,
@@ -70,6 +72,7 @@ from contextc.formats.rule_library import (
     text_block,
     text_message,
     unknown_cache_options,
+    with_lenient_schemas,
     with_short_cache_key,
     without_fields,
     without_nulls,
@@ -781,6 +784,24 @@ def check_cache_key(request: ParsedRequest) -> Iterable[RuleFinding]:
 @rule(27, fix=without_unknown_cache_options(CACHE_LIFETIMES))
 def check_cache_options(request: ParsedRequest) -> Iterable[RuleFinding]:
     return unknown_cache_options(CACHE_LIFETIMES)(request) if is_openai(request.body) else ()
+
+
+def find_strict_schemas(body: JSONObject) -> Iterator[StrictSchema]:
+    """Yield the strict schemas of functions, and the one of the answer."""
+    for index, tool in enumerate(as_objects(body.get("tools"))):
+        function = object_or_empty(tool.get("function"))
+        if function.get("strict") is True:
+            path = ("tools", index, "function", "parameters")
+            yield StrictSchema(path, f"function {str(function.get('name'))!r}", function.get("parameters"))
+    described = object_or_empty(object_or_empty(body.get("response_format")).get("json_schema"))
+    if described.get("strict") is True:
+        path = ("response_format", "json_schema", "schema")
+        yield StrictSchema(path, f"response_format {str(described.get('name'))!r}", described.get("schema"))
+
+
+@rule(28, fix=lambda body: with_lenient_schemas(body, find_strict_schemas))
+def check_strict_schemas(request: ParsedRequest) -> Iterable[RuleFinding]:
+    return open_strict_schemas(find_strict_schemas)(request) if is_openai(request.body) else ()
 
 
 def _calls(request: ParsedRequest) -> Iterator[RequestPart]:

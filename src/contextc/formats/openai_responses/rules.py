@@ -55,6 +55,7 @@ from contextc.formats.request_settings import is_list, is_object, list_or_empty,
 from contextc.formats.rule_library import (
     SAMPLING_SETTINGS,
     PairingChecks,
+    StrictSchema,
     as_list,
     as_text,
     insert_first_message,
@@ -63,12 +64,14 @@ from contextc.formats.rule_library import (
     long_cache_keys,
     malformed_values,
     no_messages,
+    open_strict_schemas,
     part_finding,
     remove_settings,
     sampling_settings,
     set_setting,
     text_message,
     unknown_cache_options,
+    with_lenient_schemas,
     with_short_cache_key,
     without_fields,
     without_unknown_cache_options,
@@ -786,3 +789,20 @@ def check_compact_threshold(request: ParsedRequest) -> Iterable[RuleFinding]:
     if may_be_openai_model(request.body):
         for index, entry in find_low_thresholds(request.body):
             yield make_finding(("context_management", index, "compact_threshold"), got=entry["compact_threshold"])
+
+
+def find_strict_schemas(body: JSONObject) -> Iterator[StrictSchema]:
+    """Yield the strict schemas of functions, and the one of the answer."""
+    for index, tool in enumerate(as_objects(body.get("tools"))):
+        if tool.get("type") == "function" and tool.get("strict") is True:
+            path = ("tools", index, "parameters")
+            yield StrictSchema(path, f"function {str(tool.get('name'))!r}", tool.get("parameters"))
+    described = object_or_empty(object_or_empty(body.get("text")).get("format"))
+    if described.get("strict") is True:
+        path = ("text", "format", "schema")
+        yield StrictSchema(path, f"response_format {str(described.get('name'))!r}", described.get("schema"))
+
+
+@rule(24, fix=lambda body: with_lenient_schemas(body, find_strict_schemas))
+def check_strict_schemas(request: ParsedRequest) -> Iterable[RuleFinding]:
+    return open_strict_schemas(find_strict_schemas)(request) if may_be_openai_model(request.body) else ()
