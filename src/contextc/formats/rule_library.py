@@ -331,8 +331,7 @@ def _find_open_object(schema: JSON, context: tuple[str, ...]) -> tuple[tuple[str
     for key in ("anyOf", "allOf"):
         inner += [((key, str(index)), each) for index, each in enumerate(as_objects(wire.get(key)))]
     for key in ("$defs", "definitions"):
-        held: JSON = wire.get(key)
-        inner += [((key, name), each) for name, each in held.items()] if isinstance(held, dict) else []
+        inner += [((key, name), each) for name, each in object_or_empty(wire.get(key)).items()]
     found = (_find_open_object(each, (*context, *where)) for where, each in inner)
     return next(filter(None, found), None)
 
