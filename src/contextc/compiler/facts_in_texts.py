@@ -247,13 +247,13 @@ def iter_texts(value: JSON) -> Iterator[str]:
 
 def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]:
     """Return the facts of messages with their places, the most useful first, and at most so many of one message."""
-    found = [(place, message.role, derive(message, find_mentions)) for place, message in messages]
-    spread = Counter(chain.from_iterable([{each.shape for each in mentions} for _, _, mentions in found]))
+    found = [(place, message.role, *derive(message, _mentions_and_shapes)) for place, message in messages]
+    spread = Counter(chain.from_iterable([shapes for _, _, _, shapes in found]))
     common = max(MIN_COMMON, len(found) * COMMON)
     usual = {shape: 2 * log2(max(1.0, count / common)) for shape, count in spread.items()}
     facts: dict[str, tuple[str, str, int, float]] = {}
     roles: dict[str, str] = {}
-    for index, (place, role, mentions) in enumerate(found):
+    for index, (place, role, mentions, _) in enumerate(found):
         if not mentions:
             continue
         base = 1 - index / len(found) - (GAIN_OF_PEOPLE if role == "user" else 0)
@@ -274,6 +274,12 @@ def rank_facts(messages: Iterable[tuple[int, Message]], most: int) -> list[Fact]
             if number == most:
                 break
     return [Fact._make(fact) for fact in sorted(reversed(facts.values()), key=itemgetter(3))]
+
+
+def _mentions_and_shapes(message: Message) -> tuple[tuple[Mention, ...], tuple[str, ...]]:
+    """Return the facts of a message, and the shapes of these, each once."""
+    mentions = find_mentions(message)
+    return mentions, tuple(dict.fromkeys([each.shape for each in mentions]))
 
 
 def find_mentions(message: Message) -> tuple[Mention, ...]:

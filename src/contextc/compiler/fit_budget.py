@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from contextc.compiler.agent_view import select_visible
 from contextc.compiler.draft import Budget, Draft, LeftOutMessage, render_item
 from contextc.compiler.kept_history import KeptHistory, ShownTexts
+from contextc.compiler.message_cache import derive
 from contextc.errors import ContextOverflow
 from contextc.messages import Message, Text, ToolResult
 from contextc.models.tokens import estimate_next_input
@@ -257,6 +258,10 @@ class _TrimSlot(Struct, gc=False):
     item: Item
     pinned: bool
     gone: str = ""
+
+
+def _has_text(message: Message) -> bool:
+    return bool(message.text.strip())
 
 
 def _may_reduce(slot: _TrimSlot) -> bool:
@@ -588,7 +593,7 @@ class _Trimmer:
         for step in steps:
             if self.total <= self.target:
                 return
-            recorded = bool(self.messages[step[0].item.place].text.strip())
+            recorded = derive(self.messages[step[0].item.place], _has_text)
             if not (recorded or all_steps):
                 recorded = narrated = self._is_narrated(end) if narrated is None else narrated
             for slot in step:
@@ -616,7 +621,7 @@ class _Trimmer:
     def _is_narrated(self, end: int) -> bool:
         """Return True if at least every fourth reply before a slot has text."""
         replies = [self.messages.get(slot.item.place) for slot in self.slots[:end] if slot.item.role == "assistant"]
-        return 4 * sum([reply is not None and bool(reply.text.strip()) for reply in replies]) >= len(replies)
+        return 4 * sum([reply is not None and derive(reply, _has_text) for reply in replies]) >= len(replies)
 
     def _is_over(self) -> bool:
         """Return True if more than a summary is needed.
