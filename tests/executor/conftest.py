@@ -19,6 +19,7 @@ ON_POSTGRES = (
     "test_suspended_turns",
     "test_runs_at_once",
     "test_agents_as_tools",
+    "test_approval_rules",
 )
 ON_SQLITE = (
     *ON_POSTGRES,

@@ -18,9 +18,13 @@ from contextc.executor.turn_store import TurnStore
 from contextc.providers.client import ProviderCall
 from contextc.store import approval_rules
 from contextc.store.approval_rules import ApprovalRule, continues_prefix
+from contextc.store.approvals import Approval, find_answering_rule, rule_of_answer
+from contextc.store.message_log import load_tip
 from contextc.store.transaction_engine import Transaction
 from contextc.testing import FakeModel
 from contextc.tools import FunctionTool
+from contextc.tools.questions import Question
+from tests.compiler.test_attempts import loses_confirmation
 from tests.executor.approval_shop import DONE, PATIENCE, Shop, sound
 from tests.executor.scripted_provider import SONNET, Line, Scripted, call, says
 from tests.executor.scripted_tool_provider import agent as tool_provider
@@ -461,3 +465,29 @@ def test_rules_are_described_in_one_line() -> None:
     assert rule.describe() == 'deny run with {"command":"ls"}, by agent clerk'
     rule = replace(rule, scope="conversation", argument="command", prefix="ls")
     assert rule.describe() == 'deny run with command beginning with "ls", in this conversation'
+
+
+def test_a_rule_whose_confirmation_is_lost_is_stored_once(store: cc.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guarantee 18.7: the second try finds the answer and its rule."""
+    turn(store, says(call(1, "pay", amount=1), call(2, "pay", amount=2)))
+    first, _ = store.approvals("demo")
+    with monkeypatch.context() as patch:
+        loses_confirmation(store, patch)
+        store.answer_approval(first.id, cc.store.Always(arguments="any"), who="ann")
+    assert len(store.approval_rules()) == 1
+    assert [each.who for each in store.turn_approvals("demo", 1)] == ["ann", "rule"]
+    assert len([each for each in store.events("demo") if isinstance(each, ApprovalAnswered)]) == 2
+
+
+def test_a_question_and_a_call_of_the_client_take_no_rule(store: cc.Store) -> None:
+    """Guarantee 18.9: no rule can know the answer of a form, or the result of a tool that runs elsewhere."""
+    allow(store, cc.store.Always(arguments="any", scope="store"))
+    (rule,) = store.approval_rules()
+    base = Approval(id="a", agent="assistant", turn=1, call="c", name="pay")
+    question = Question(server="cafe", requests=())
+    conversation = store.read(lambda tx: load_tip(tx, "demo").conversation)
+    for asked, found in ((base, rule.id), (replace(base, client=True), ""), (replace(base, question=question), "")):
+        answering = store.read(lambda tx, each=asked: find_answering_rule(tx, conversation, each))
+        assert (answering.id if answering is not None else "") == found
+    with pytest.raises(InvalidInput, match="no rule can answer a question"):
+        rule_of_answer(replace(base, question=question), cc.store.Always())
