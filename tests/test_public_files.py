@@ -1,7 +1,11 @@
 """The files that a hosting service or Docker reads, which no other test runs: what they name exists."""
 
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -141,3 +145,45 @@ def test_the_compose_file_publishes_on_this_machine_alone_and_requires_its_secre
             if volume.startswith("."):
                 assert (COMPOSE.parent / volume.split(":")[0]).exists()
     assert {*re.findall(r"\$\{(\w+)", text)} == {*re.findall(r"\$\{(\w+):\?", text)}
+
+
+HOOK = read(ROOT / ".pre-commit-hooks.yaml")[0]
+ACTION = read(ROOT / "action.yml")
+BROKEN = {"model": "gpt-4o", "messages": [{"role": "tool", "tool_call_id": "c1", "content": "r"}]}
+
+
+def test_the_hook_checks_changed_files_with_an_extra_that_exists() -> None:
+    check_command([*shlex.split(HOOK["entry"])[1:], "a.json", "b.har"])
+    assert [re.fullmatch(r"\.\[(\w+)\]", each)[1] for each in HOOK["additional_dependencies"]] == ["cli"]  # type: ignore[index]
+    assert "cli" in PROJECT["optional-dependencies"]
+    assert [bool(re.search(HOOK["files"], name)) for name in ("a/b.json", "x.har", "a.py")] == [True, True, False]
+
+
+@pytest.mark.parametrize("sarif", ["", "found.sarif"])
+def test_the_action_annotates_or_writes_sarif(tmp_path: Path, sarif: str) -> None:
+    """The script of its last step runs here; the first one installs contextc."""
+    install, check = ACTION["runs"]["steps"]
+    assert '"$SOURCE[cli]"' in install["run"]
+    inputs = {name: each["default"] for name, each in ACTION["inputs"].items()} | {"sarif": sarif}
+    values = {
+        key: inputs[name] for key, name in re.findall(r"(\w+): \$\{\{ inputs\.(\w+) \}\}", yaml.dump(check["env"]))
+    }
+    assert {*values} == {*check["env"]}
+    (tmp_path / "request.json").write_text(json.dumps(BROKEN))
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("CONTEXTC_", "XDG_"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    ran = subprocess.run(
+        ["bash", "-eo", "pipefail", "-c", check["run"]],
+        cwd=tmp_path,
+        env={**clean, **values, "PATH": path, "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if sarif:
+        assert ran.returncode == 0, ran.stderr
+        found = json.loads((tmp_path / sarif).read_text())["runs"][0]["results"]
+        assert [each["ruleId"] for each in found] == ["OAC007"]
+    else:
+        assert ran.returncode == 1
+        assert ran.stdout.startswith("::error file=request.json,line=1,"), ran.stderr
