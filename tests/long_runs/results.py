@@ -32,6 +32,7 @@ was measured.
 | sizes of the page, themes, languages of code blocks | one, or a few | all |
 | tests marked `thorough` | none | all |
 | optional packages | the versions of `requirements.lock` | also the oldest and newest (`make package-versions`) |
+| the wheel | built and compared | also installed in new environments (`make install-trial`) |
 | agent frameworks | none | the newest release of each, and the types of its adapter (`make frameworks`) |
 """
 
