@@ -400,6 +400,18 @@ def test_what_a_provider_refuses_is_reported_with_its_text(person: Person, model
     assert person.texts("user") == ["Hello?"]
 
 
+def test_a_first_message_that_the_server_refuses_stays_in_the_field(person: Person, store: cc.Store) -> None:
+    """Guarantee 15.1: and no empty conversation is left."""
+    refusal = {"error": {"kind": "InvalidSetting", "message": "local model: not found. Install one."}}
+    person.watch.expects("status of 400")
+    person.page.route("**/turns", lambda route: route.fulfill(status=400, json=refusal))
+    person.open().says("Hello?")
+    expect(person.page.get_by_text("local model: not found. Install one.")).to_be_visible()
+    expect(person.composer).to_have_value("Hello?")
+    expect(person.page.get_by_role("heading", name="What do you want to ask?")).to_be_visible()
+    assert store.conversations() == []
+
+
 STILL = """list => new Promise((done) => {
   let top = -1;
   let frames = 0;

@@ -4,11 +4,15 @@ import re
 from urllib.parse import quote
 
 import pytest
+from msgspec.structs import replace
 from starlette.testclient import TestClient
 
 import contextc as cc
+from contextc.providers import local
 from contextc.store import turn_records
 from contextc.store.store import engine_of
+from contextc.web.app_state import ServerOptions
+from contextc.web.application import create_application
 from tests.web.sample_conversations import SONNET, Life, provider_of
 
 STRANGE = ["a/b", "wide name", "100%", "x?y#z", "../up", "ünï", "a%2Fb", "…", "a+b", "emoji 🦊"]
@@ -229,3 +233,17 @@ def test_what_the_server_is_contains_no_key(client: TestClient, monkeypatch: pyt
     assert "replay" not in providers
     assert (found["agent"], found["store"], found["model"]) == ("assistant", "memory:", "replay:none.jsonl")
     assert "anthropic" in found["formats"]
+
+
+def test_a_local_model_that_is_not_installed_is_reported_with_what_to_install(
+    store: cc.Store, options: ServerOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing() -> None:
+        raise cc.errors.InvalidSetting("local model: not installed", fix="Install it: pip install it")
+
+    monkeypatch.setattr(local, "check_installed", missing)
+    application = create_application(store, replace(options, model="local"))
+    with TestClient(application, base_url="http://127.0.0.1:8377") as asking:
+        remark = asking.get("/api/info").json()["remark"]
+    assert remark.startswith("To chat, choose a model that you have a key for, or use the local one. ")
+    assert remark.endswith("local model: not installed. Install it: pip install it")

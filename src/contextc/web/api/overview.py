@@ -10,9 +10,9 @@ import contextc
 from contextc.analysis import Finding, findings
 from contextc.analysis.conversation_findings import CauseSummary, group_by_cause, is_loss, list_losses, sum_costs
 from contextc.analysis.finding import RequestLoss
-from contextc.app.agent_factory import LOCAL_CLIENT, choose_tools, resolve_model
+from contextc.app.agent_factory import LOCAL_CLIENT, ModelChoice, choose_tools, resolve_model
 from contextc.config import mask_secrets, read_settings
-from contextc.errors import ContextcError, UnknownConversation, UnknownModel
+from contextc.errors import ContextcError, InvalidSetting, UnknownConversation, UnknownModel
 from contextc.formats.registry import format_names
 from contextc.models import model as find_model
 from contextc.providers.availability import ProviderStatus, list_providers
@@ -414,6 +414,20 @@ def _model_figures(name: str) -> KnownModel:
     )
 
 
+def _missing_local_model(choice: ModelChoice) -> str:
+    """Return what the local model lacks, and how to get it or another model. "" if it can run, or is not chosen."""
+    if choice.provider.client != LOCAL_CLIENT or choice.provider.url:
+        return ""
+    from contextc.providers.local import check_installed, find_model_file  # takes time to import
+
+    try:
+        check_installed()
+        find_model_file()
+    except InvalidSetting as error:
+        return f"To chat, choose a model that you have a key for, or use the local one. {error}"
+    return ""
+
+
 @endpoint("GET", "/info", tag="info")
 def info(app: AppState) -> ServerInfo:
     """Return information on the server and its providers. It never contains keys."""
@@ -421,7 +435,7 @@ def info(app: AppState) -> ServerInfo:
     model = options.model or read_settings().model.value or LOCAL_CLIENT
     try:
         choice = resolve_model(options.model)
-        remark, tools = choice.remark, choose_tools(choice.provider, options.tools)
+        remark, tools = _missing_local_model(choice) or choice.remark, choose_tools(choice.provider, options.tools)
     except ContextcError as error:
         remark, tools = str(error), options.tools or "none"
     return ServerInfo(

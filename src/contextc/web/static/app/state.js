@@ -145,10 +145,20 @@ export async function deleteConversation(entry) {
   if (deleted.pending_erasure) notify("Deleted. Its content is erased from the store's files when another program stops reading them.");
   removeDraft(entry.name);
   batch(() => {
-    const items = conversations.value.items?.filter((each) => each.name !== entry.name) ?? null;
-    conversations.value = { ...conversations.value, items };
+    leaveOut(entry.name);
     if (route.value.name === entry.name) navigate("#/", { replace: true });
   });
+}
+
+/** Remove a conversation from the list. */
+function leaveOut(name) {
+  const items = conversations.value.items?.filter((each) => each.name !== name) ?? null;
+  conversations.value = { ...conversations.value, items };
+}
+
+/** Delete a new conversation, whose first message was refused. If that fails, it stays, empty. */
+export async function dropConversation(name) {
+  await remove(conversationPath(name)).then(() => leaveOut(name), () => {});
 }
 
 /** Ask for a new title of a conversation. @returns {Promise<void>} */

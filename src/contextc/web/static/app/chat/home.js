@@ -4,11 +4,14 @@ import { conversationPath, post } from "../api.js";
 import { Mark } from "../icons.js";
 import { oneLine } from "../format.js";
 import { chatUrl, navigate, openFileUrl, overviewUrl, searchUrl } from "../route.js";
-import { createConversation, info } from "../state.js";
+import { createConversation, dropConversation, info } from "../state.js";
 import { Composer } from "./composer.js";
 import { DrawerButton } from "./conversation_header.js";
 import { textOf } from "./message.js";
 import { ModelNote, ModelPicker } from "./model_picker.js";
+
+/** Return whether the server refused a turn, as without a model, so that nothing of it is stored. */
+const isRefusal = (error) => error.status >= 400 && error.status < 500;
 
 export function Home() {
   const [model, setModel] = useState("");
@@ -17,9 +20,12 @@ export function Home() {
     const name = await createConversation(oneLine(typeof input === "string" ? input : textOf(input), 80));
     try {
       await post(conversationPath(name, "turns"), { input, ...(model ? { model } : {}) });
-    } finally {
-      navigate(chatUrl(name));
+    } catch (error) {
+      if (isRefusal(error)) await dropConversation(name);  // the message stays in the field here
+      else navigate(chatUrl(name));
+      throw error;
     }
+    navigate(chatUrl(name));
   };
   return html`
     <header class="view-head bare only-narrow">
