@@ -111,7 +111,7 @@ def test_two_runs_are_compared(store: cc.Store, server: str, visiting: Visit, lo
     one, two = clocked(store), clocked(store, "a/b")
     one.turn("left")
     two.turn("right")
-    two.turn("more")
+    two.turn("more", usage=cc.Usage(input=900, output=5))
     person = visiting(server, **look).open("#/compare/demo/a%2Fb")
     page = person.page.get_by_test_id("compare")
     expect(page.get_by_test_id("first-difference")).to_contain_text(
@@ -119,6 +119,8 @@ def test_two_runs_are_compared(store: cc.Store, server: str, visiting: Visit, lo
     )
     row = page.get_by_role("row", name=re.compile("^Requests"))
     expect(row.get_by_role("cell")).to_have_text(["3", "4", "+33%"])
+    cost = page.get_by_role("row", name=re.compile("^Cost")).first.get_by_role("cell")
+    expect(cost.last).to_have_text(re.compile(r"^\+\$0\.\d+ \(\+\d+%\)$"))
     expect(page.get_by_role("heading", name="Cost by cause")).to_be_visible()
     assert shut_out(person.page, "main") == []
     assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 
 import contextc as cc
-from contextc.cli.demo import COMPILED, STEPS, WITH_MISTAKES
+from contextc.cli.demo import COMPILED, STEP_MS, STEPS, WITH_MISTAKES
 from contextc.compiler.past_requests import load_channel_formatter, rebuild
 from contextc.inspection.preview import find_channels
 from tests.cli.chat_terminal import home
@@ -30,6 +30,9 @@ def test_it_shows_what_the_mistakes_cost_and_keeps_both_conversations(run: Run, 
         assert {"CAC006", "WIN001", "WIN002", "WIN003"} <= found
         assert not any([code.startswith("FAI") for code in found])
         both = [[(each.role, each.text) for each in store.load(name)] for name in (WITH_MISTAKES, COMPILED)]
+        took = [store.load(name)[-1].time - store.load(name)[0].time for name in (WITH_MISTAKES, COMPILED)]
+        assert took[0] == took[1] >= len(STEPS) * STEP_MS  # contextc saves money here, not time
+        assert len({each.title for each in store.overviews().found}) == 2
     assert both[0] == both[1]
     assert len(both[0]) == 2 * len(STEPS) + 2
 

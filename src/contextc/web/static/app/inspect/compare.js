@@ -67,8 +67,8 @@ function Compared({ data }) {
     <section class="compare-first" aria-label="First difference" data-testid="first-difference"><${First} first=${first} a=${a} b=${b} /></section>
     <${Table} label="Figures" a=${a} b=${b} first="Figure"
       rows=${[
+        { label: "Cost", a: a.cost, b: b.cost, text: (value, side) => costText(side ? b : a), distance: dollars },
         ...FIGURES.map(([label, field, text, about]) => ({ label, a: a[field], b: b[field], text, about, isShare: text === percent })),
-        { label: "Cost", a: a.cost, b: b.cost, text: (value, side) => costText(side ? b : a) },
         { label: "Duration", a: a.ended - a.began, b: b.ended - b.began, text: duration },
       ]}>
       <tr><th scope="row">Models</th><td>${a.models.map((each) => oneLine(each, 60)).join(", ")}</td>
@@ -119,9 +119,9 @@ function Table({ label, a, b, rows, first, children }) {
 
 /**
  * Return the second value relative to the first: +20%. Of shares, it is their distance. What only one of them has is new or
- * gone. `counts` decide that, and are compared if a value is unknown.
+ * gone. `counts` decide that, and are compared if a value is unknown. With `distance`, it is said in their unit, too.
  */
-function difference({ a, b, counts = [a, b], isShare }) {
+function difference({ a, b, counts = [a, b], isShare, distance }) {
   const sign = (value) => (value > 0 ? "+" : "−");
   const [one, other] = a != null && b != null ? [a, b] : counts;
   if (one == null || other == null) return "–";
@@ -130,5 +130,6 @@ function difference({ a, b, counts = [a, b], isShare }) {
   if (!counts[0] || !one) return "new";
   if (!counts[1] || !other) return "gone";
   const change = Math.max(1, Math.round((100 * Math.abs(other - one)) / one));
-  return `${sign(other - one)}${number(other < one ? Math.min(99, change) : change)}%`;
+  const share = `${sign(other - one)}${number(other < one ? Math.min(99, change) : change)}%`;
+  return distance ? `${sign(other - one)}${distance(Math.abs(other - one))} (${share})` : share;
 }
