@@ -76,7 +76,21 @@ class Person:
         at = step if "?" in step else f"{step}?tab=messages"
         self.open(f"#/c/{name}/inspect{at}")
         expect(self.page.get_by_test_id("step")).to_be_visible()
+        return self.shows_figures()
+
+    def shows_figures(self) -> Self:
+        """Show the figures above the tabs, which are folded on a phone."""
+        self._unfolds(self.page.get_by_test_id("figures-button"))
         return self
+
+    def shows_filters(self) -> Self:
+        """Show the filters of the messages, likewise."""
+        self._unfolds(self.page.get_by_role("button", name="Filters"))
+        return self
+
+    def _unfolds(self, button: Locator) -> None:
+        if button.is_visible() and button.get_attribute("aria-expanded") == "false":
+            button.click()
 
     def tab(self, label: str) -> Locator:
         """Choose a tab by keyboard, which works while the page above it still grows; its panel."""

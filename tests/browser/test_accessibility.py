@@ -172,7 +172,9 @@ def test_the_other_views_have_no_accessibility_violations(
         person.open("#/" + view)
         expect(person.page.locator(expected).first).to_be_visible()
         if "/inspect" in view:
-            expect(person.page.get_by_test_id("budget")).to_be_visible()
+            expect(person.page.get_by_test_id("step")).to_be_visible()
+            person.shows_figures()
+            expect(person.page.get_by_test_id("budget").first).to_be_visible()
         assert shut_out(person.page) == [], view
 
 

@@ -90,7 +90,7 @@ def opens(person: Person, address: str) -> Person:
     person.open(address)
     expect(person.page.get_by_test_id("step")).to_be_visible()
     expect(person.page.get_by_test_id("totals").get_by_role("status")).to_have_count(0)
-    return person
+    return person.shows_figures()
 
 
 def selected(person: Person) -> Locator:
@@ -444,7 +444,8 @@ def test_the_title_is_readable_beside_all_tools(
 ) -> None:
     Life(store).turn("a conversation whose beginning is long, and needs much room")
     two_models(store)
-    person = visiting(server, viewport={"width": size[0], "height": size[1]}).inspects("demo")
+    person = visiting(server, viewport={"width": size[0], "height": size[1]}).open("#/c/demo/inspect?tab=messages")
+    expect(person.page.get_by_test_id("lines")).to_be_visible()
     title = person.page.get_by_test_id("inspect-head").get_by_role("heading", level=1).bounding_box()
     assert title is not None
     assert title["width"] >= 110
@@ -455,7 +456,9 @@ def test_the_title_is_readable_beside_all_tools(
 def test_the_header_of_a_phone_leaves_the_screen_to_the_messages(store: cc.Store, server: str, visiting: Visit) -> None:
     """The figures above the tabs are one tap away; so are the filters."""
     busy(store)
-    person = visiting(server, viewport={"width": 390, "height": 844}, has_touch=True).inspects("demo")
+    person = visiting(server, viewport={"width": 390, "height": 844}, has_touch=True)
+    person.open("#/c/demo/inspect?tab=messages")
+    expect(person.page.get_by_test_id("lines")).to_be_visible()
     tabs = person.page.get_by_role("tablist", name="Request details").bounding_box()
     assert tabs is not None
     assert tabs["y"] + tabs["height"] <= 120

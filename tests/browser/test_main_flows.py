@@ -139,6 +139,7 @@ def test_rows(reader: Person, recorded: Recorded, scheme: str) -> None:
     lines = inspected(reader, recorded.run, "messages").get_by_test_id("lines")
     expect(lines.locator(".line").first).to_be_in_viewport()
     fits(reader.page, scheme)
+    reader.shows_filters()
     lines.get_by_label("Tool", exact=True).select_option("read")
     lines.get_by_label("Cause").select_option("result")
     expect(lines.get_by_test_id("active-filters").get_by_role("listitem")).to_have_count(2)
