@@ -438,6 +438,28 @@ def test_a_link_to_a_path_opens_the_request_there(reader: Person, recorded: Reco
     expect(reader.page).to_have_url(re.compile(r"inspect\?tab=messages$"))
 
 
+def test_a_click_on_a_line_of_a_request_is_a_link_to_it(reader: Person, recorded: Recorded) -> None:
+    """The link names the request, so that it leads there also when a newer one comes."""
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=request")
+    reader.page.locator(".json-row").nth(1).click()
+    active = reader.page.locator(".json-row.is-active")
+    path = active.get_attribute("data-path")
+    assert path
+    expect(reader.page).to_have_url(re.compile(rf"/inspect/[^/]+/\d+\?tab=request&path={re.escape(path)}$"))
+    reader.page.reload()
+    expect(active).to_have_attribute("data-path", path)
+
+
+def test_the_first_request_is_no_cache_reset(reader: Person, recorded: Recorded) -> None:
+    opens(reader, f"#/c/{recorded.costly}/inspect")
+    reader.page.get_by_test_id("timeline-button").click()
+    reader.page.get_by_role("group", name="Timeline view").get_by_role("button", name="Table").click()
+    reader.page.get_by_test_id("step-filters").get_by_role("button", name="Cache reset").click()
+    remarks = reader.page.get_by_test_id("step-table").locator(".virtual-row .step-why")
+    expect(remarks.first).to_contain_text("Cache")
+    assert not [each for each in remarks.all_inner_texts() if "First request" in each]
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_the_title_is_readable_beside_all_tools(
     store: cc.Store, server: str, visiting: Visit, size: tuple[int, int]

@@ -188,7 +188,7 @@ function Workbench({ name, data, channel, request, reload }) {
               value=${each.id} selected=${each.id === only}>${each.letter} · ${channelName(each)}</option>`)}
         </select></label>`}
       <${CompareLink} name=${name} />
-      <${ShareButton} name=${name} channel=${steps[current].channel} request=${steps[current].request} />
+      <${ShareButton} name=${name} channel=${steps[current].channel} request=${steps[current].request} tab=${tab} />
     <//>
     <div class="inspect-body">
       <section class="overview" aria-label="Timeline" id="timeline-panel" hidden=${!view}>

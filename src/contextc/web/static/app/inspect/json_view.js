@@ -12,10 +12,11 @@ const LONG = 1000;
 const KINDS = { string: "t-string", more: "t-string", number: "t-number", word: "t-constant" };
 
 /**
- * @param {{text: string, label: string, goTo?: {path: string, near?: string, mark?: string}|null, children?: any}} props
- *   `goTo`: a path to show, and words of its value to mark
+ * @param {{text: string, label: string, goTo?: {path: string, near?: string, mark?: string}|null,
+ *   onPick?: (path: string) => void, children?: any}} props
+ *   `goTo`: a path to show, and words of its value to mark; `onPick` gets the path of a row that is clicked
  */
-export function JsonView({ text, label, goTo = null, children }) {
+export function JsonView({ text, label, goTo = null, onPick, children }) {
   const box = useRef(null);
   const list = useRef(null);
   const [wide, setWide] = useState(100);
@@ -46,10 +47,17 @@ export function JsonView({ text, label, goTo = null, children }) {
   };
   const place = useMemo(() => (goTo ? rowOfPath(rows, goTo.path) : -1), [goTo, rows]);
   const marked = useMemo(() => findMarked(rows, place, goTo?.near ?? "", goTo?.mark ?? ""), [goTo, rows, place]);
+  const picked = useRef(null);
   useEffect(() => {
-    if (place >= 0) show(marked.keys().next().value ?? place);
+    if (place >= 0 && picked.current !== goTo.path) show(marked.keys().next().value ?? place);
   }, [place, marked]);
 
+  const pick = (index) => {
+    if (!getSelection().isCollapsed) return;
+    setActive(index);
+    picked.current = rows[index].path;
+    onPick?.(rows[index].path);
+  };
   const toggle = (index, fold) => {
     const after = new Set(folded);
     if (fold) after.add(index);
@@ -97,7 +105,7 @@ export function JsonView({ text, label, goTo = null, children }) {
     <${VirtualList} count=${seen.length} estimate=${20} identity=${`${text.length} ${wide}`} handle=${list} class="json-rows"
         role="tree" aria-label=${label}
       aria-activedescendant=${`json-${active}`} onKeyDown=${onKeyDown}
-      attributes=${(index) => attributes(rows, seen[index], folded, active)}
+      attributes=${(index) => ({ ...attributes(rows, seen[index], folded, active), onClick: () => pick(seen[index]) })}
       row=${(index) => html`<${JsonRow} row=${rows[seen[index]]} isFolded=${folded.has(seen[index])} sought=${sought}
         marked=${marked.get(seen[index])} toggle=${() => toggle(seen[index], !folded.has(seen[index]))} />`} />
   </div>`;

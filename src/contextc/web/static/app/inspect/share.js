@@ -6,6 +6,7 @@ import { attempt, Dialog, notify } from "../dialog.js";
 import { number } from "../format.js";
 import { Icon } from "../icons.js";
 import { Menu } from "../menu.js";
+import { inspectUrl, route } from "../route.js";
 import { download, fileName } from "./copy_download.js";
 import { FieldError } from "./placeholders.js";
 
@@ -20,12 +21,13 @@ const REDACTIONS = [
 ];
 const DEFAULT = ["keys", "tokens"];
 
-/** @param {{name: string, channel?: string, request?: number}} props the conversation, and the request that is shown */
-export function ShareButton({ name, channel = "", request = 0 }) {
+/** @param {{name: string, channel?: string, request?: number, tab?: string}} props the conversation, and the request and the tab that are shown */
+export function ShareButton({ name, channel = "", request = 0, tab = "" }) {
   const [isOpen, setOpen] = useState(false);
   const items = [
     { label: "Copy link", icon: "copy", act: async () => {
-      await copyText(location.href);
+      const view = request ? inspectUrl(name, channel, request, { ...route.value.query, tab }) : location.hash;  // also when a newer request comes
+      await copyText(location.href.split("#")[0] + view);
       notify("Copied the link to this view. It works where this server can be reached.");
     } },
     { label: "Download HTML file…", icon: "download", act: () => setOpen(true) },

@@ -27,7 +27,7 @@ const tookText = (milliseconds) => (milliseconds == null ? "–" : duration(mill
 
 /** What the table can be reduced to: name, label, and whether a step belongs to it. */
 const FILTERS = [
-  ["failed", "Failed", isFailed], ["reset", "Cache reset", (step) => Boolean(stepLabel(step))], ["left", "Left out", (step) => step.left > 0],
+  ["failed", "Failed", isFailed], ["reset", "Cache reset", (step) => !step.retry_of && step.why !== "first request" && Boolean(stepLabel(step))], ["left", "Left out", (step) => step.left > 0],
 ];
 
 /** Return the order and the filters of the table, from the URL. */
