@@ -27,6 +27,10 @@ def test_tags_filter_the_list(person: Person, store: cc.Store) -> None:
     expect(listed.get_by_test_id("tags")).to_contain_text("bug")
     page.get_by_test_id("tag-filter").select_option("")
     expect(listed).to_have_count(2)
+    page.get_by_label("Search conversations").fill("BU")
+    page.get_by_test_id("tag-hits").get_by_role("button", name="Tag: bug").click()
+    expect(page.get_by_label("Search conversations")).to_have_value("")
+    expect(listed).to_have_count(1)
 
 
 def test_notes_are_text(person: Person, store: cc.Store) -> None:

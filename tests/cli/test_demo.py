@@ -47,6 +47,21 @@ def test_the_requests_with_mistakes_are_valid(run: Run, tmp_path: Path) -> None:
     assert [cc.lint(json.loads(body), format="anthropic") for body in sent] == [[]] * len(sent)
 
 
+def test_the_list_has_the_most_expensive_conversation_first(run: Run) -> None:
+    run("demo", "--no-show", "--store", "sqlite:///own.db")
+    with_costs = run("list", "--costs", "--store", "sqlite:///own.db").stdout.splitlines()
+    assert with_costs[0].split() == ["conversation", "messages", "branches", "cost", "started", "client", "title"]
+    shown = [re.search(r"^ (\S+) .* \$([\d.]+) ", line) for line in with_costs[1:]]
+    assert [found[1] for found in shown if found] == [WITH_MISTAKES, COMPILED]
+    assert float(shown[0][2]) > float(shown[1][2]) > 0
+    costs = {
+        each["name"]: each["cost"]
+        for each in json.loads(run("list", "--costs", "--json", "--store", "sqlite:///own.db").stdout)
+    }
+    assert costs[WITH_MISTAKES] > costs[COMPILED] > 0
+    assert "cost" not in run("list", "--store", "sqlite:///own.db").stdout.splitlines()[0]
+
+
 def test_a_second_run_shows_the_same_recordings(run: Run) -> None:
     first = run("demo", "--no-show", "--store", "sqlite:///own.db")
     assert run("tour", "--no-show", "--store", "sqlite:///own.db").stdout == first.stdout  # its name before 0.2

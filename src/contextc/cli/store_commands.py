@@ -5,7 +5,7 @@ What the store holds, its copies, and what is removed from it.
 
 import os
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 from rich.cells import cell_len, set_cell_size
@@ -16,6 +16,7 @@ from contextc.cli.console import (
     YesOption,
     confirm,
     escape_markup,
+    format_dollars,
     out,
     pluralize,
     print_json,
@@ -42,6 +43,7 @@ from contextc.store.conversation_list import (
 from contextc.store.redaction import load_redaction_target
 from contextc.store.sqlite import check_backup_file, restore
 from contextc.store.tags_and_notes import check_tag, load_all_tags
+from contextc.store.transaction_engine import Transaction
 
 # ── list ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # `contextc list`: list the conversations of a store.
@@ -49,6 +51,7 @@ from contextc.store.tags_and_notes import check_tag, load_all_tags
 
 COLUMNS = ("conversation", "messages", "branches", "started")
 """`started` is the time of the first message, also if it was imported later."""
+COST = "cost"
 CLIENT = "client"
 """The column of the client that made the requests, shown if there are observed conversations."""
 TITLE = "title"
@@ -58,6 +61,9 @@ MIN_TITLE_WIDTH = 30
 
 def list_conversations(
     tag: Annotated[str, Option("--tag", help="Only conversations with this tag.")] = "",
+    costs: Annotated[
+        bool, Option("--costs", help="Print what the requests of each cost, the most expensive first.")
+    ] = False,
     store: StoreOption = None,
     json: JSONOption = False,
 ) -> None:
@@ -69,11 +75,16 @@ def list_conversations(
             found = [each for each in found if check_tag(tag) in tags.get(each.name, ())]
         counts = handle.read(count_branches)
         sources = handle.read(load_all_sources)
+        spent = handle.read(_load_costs) if costs else {}
+        if costs:
+            found.sort(key=lambda each: -(spent.get(each.name, NOTHING_SPENT).cost or 0.0))
         if json:
             plain = msgspec.to_builtins(found)
             for each in plain:
                 if each["name"] in tags:
                     each["tags"] = tags[each["name"]]
+                if costs:
+                    each["cost"] = spent.get(each["name"], NOTHING_SPENT).cost
                 if (source := sources.get(each["name"])) is not None:
                     each["observed"] = msgspec.to_builtins(source)
             print_json(plain)
@@ -87,13 +98,14 @@ def list_conversations(
             replace_control_characters(each.name),
             f"{each.length:,}",
             str(counts.get(each.name, 0)),
+            *([_show_spent(spent.get(each.name, NOTHING_SPENT))] if costs else []),
             datetime.fromtimestamp(started.get(each.name, each.created) / 1000, UTC).strftime("%Y-%m-%d %H:%M"),
             *([replace_control_characters(labels.get(each.name, ""))] if sources else []),
             replace_control_characters(titles.get(each.name, "")),
         )
-        for each in sorted(found, key=lambda each: order.get(each.name, len(order)))
+        for each in (found if costs else sorted(found, key=lambda each: order.get(each.name, len(order))))
     ]
-    columns = (*COLUMNS, *([CLIENT] if sources else []), TITLE)
+    columns = (*COLUMNS[:-1], *([COST] if costs else []), COLUMNS[-1], *([CLIENT] if sources else []), TITLE)
     taken = sum(
         [max(map(cell_len, column)) + 2 for column in zip(columns[:-1], *[row[:-1] for row in rows], strict=True)]
     )
@@ -102,6 +114,36 @@ def list_conversations(
     widths = [max(map(cell_len, column)) for column in zip(columns, *rows, strict=True)]
     out.print(f"[bold]{_line(columns, widths)}[/]", soft_wrap=True)
     out.file.writelines([f"{_line(row, widths)}\n" for row in rows])  # a rich table takes a millisecond per row
+
+
+class _Spent(NamedTuple):
+    """The cost of the requests of a conversation in US dollars; None if it is not known of any."""
+
+    cost: float | None
+    is_lower_bound: bool
+
+
+NOTHING_SPENT = _Spent(None, False)
+
+
+def _load_costs(tx: Transaction) -> dict[str, _Spent]:
+    """Return what the requests of each conversation cost."""
+    from contextc.inspection.usage_by_conversation import load_conversation_states, load_usage  # takes time to import
+
+    states = load_conversation_states(tx)
+    found: dict[str, _Spent] = {}
+    for start in range(0, len(states), MAX_PAGE_SIZE):
+        some = states[start : start + MAX_PAGE_SIZE]
+        usage = load_usage(tx, some)
+        for state in some:
+            portions = usage[state.number]
+            cost = sum([each.cost for each in portions]) if any([each.priced for each in portions]) else None
+            found[state.name] = _Spent(cost, any([each.bounded or each.unpriced for each in portions]))
+    return found
+
+
+def _show_spent(spent: _Spent) -> str:
+    return "" if spent.cost is None else format_dollars(spent.cost, is_lower_bound=spent.is_lower_bound)
 
 
 def _cut(title: str, room: int) -> str:

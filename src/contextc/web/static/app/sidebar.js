@@ -15,7 +15,7 @@ import { chatUrl, isPossible, openedFile, openFileUrl, overviewUrl, route, searc
 import {
   conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, renameConversation, search, shortcutsShown, tagFilter, theme,
 } from "./state.js";
-import { editTags, notesOf, TagFilter, Tags } from "./tags_and_notes.js";
+import { editTags, notesOf, TagFilter, TagHits, Tags } from "./tags_and_notes.js";
 import { isUnread } from "./unread.js";
 
 const PAUSE = 220;
@@ -68,6 +68,7 @@ export function Sidebar() {
             spellcheck="false" value=${search.value} onInput=${typed} onKeyDown=${fromSearch} aria-controls="conversations" />
         </div>
         <${TagFilter} />
+        <${TagHits} />
       </div>
       <a class="button quiet overview-link" href=${overviewUrl()} aria-current=${route.value.view === "overview" ? "page" : undefined}
         data-testid="overview-link"><${Icon} name="chart" /> Overview: cost, cache, findings</a>

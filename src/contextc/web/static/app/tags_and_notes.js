@@ -6,8 +6,10 @@ import { attempt, Dialog, promptForText } from "./dialog.js";
 import { dateTime, oneLine, readable } from "./format.js";
 import { Icon } from "./icons.js";
 import { openedFile } from "./route.js";
-import { allTags, loadConversations, loadTags, tagFilter, updateConversation } from "./state.js";
+import { allTags, loadConversations, loadTags, search, tagFilter, updateConversation } from "./state.js";
 import { useLoad } from "./use_load.js";
+
+const MOST_TAG_HITS = 5;
 
 /** The conversation, and the request as CHANNEL/NUMBER or "", whose notes are shown; or null. */
 export const notesOf = signal(null);
@@ -49,6 +51,18 @@ export function TagFilter() {
       <option value="" selected=${!tagFilter.value}>All tags</option>
       ${options.map((each) => html`<option key=${each} value=${each} selected=${each === tagFilter.value}>${oneLine(each, 50)}</option>`)}
     </select>`;
+}
+
+/** The tags that contain the text of the search, which finds only names, titles and messages. */
+export function TagHits() {
+  const wanted = search.value.trim().toLowerCase();
+  const found = wanted ? allTags.value.filter((each) => each.toLowerCase().includes(wanted)) : [];
+  const show = (tag) => {
+    search.value = "";
+    filterByTag(tag);
+  };
+  return found.length > 0 && html`<p class="tags" data-testid="tag-hits">${found.slice(0, MOST_TAG_HITS).map((each) => html`
+    <button key=${each} type="button" class="tag" onClick=${() => show(each)}>Tag: ${oneLine(each, 50)}</button>`)}</p>`;
 }
 
 export function NotesDialog() {

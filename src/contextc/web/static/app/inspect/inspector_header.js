@@ -39,7 +39,7 @@ export function InspectorHeader({ title, conversation, reload, second, children 
       ${conversation && html`<${ConversationName} name=${conversation} title=${shownTitle} />`}
       <div class="inspect-tools">${children}
         ${conversation && html`<button type="button" class="icon-button" aria-label="Notes" title="Notes"
-            onClick=${() => (notesOf.value = { name: conversation, request: noted() })}><${Icon} name="edit" /></button>`}
+            onClick=${() => (notesOf.value = { name: conversation, request: noted() })}><${Icon} name="file" /></button>`}
         ${reload && html`<button type="button" class="icon-button" aria-label="Refresh" title="Refresh"
             onClick=${reload}><${Icon} name="retry" /></button>`}
       </div>
