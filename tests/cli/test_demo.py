@@ -51,9 +51,11 @@ def test_the_list_has_the_most_expensive_conversation_first(run: Run) -> None:
     run("demo", "--no-show", "--store", "sqlite:///own.db")
     with_costs = run("list", "--costs", "--store", "sqlite:///own.db").stdout.splitlines()
     assert with_costs[0].split() == ["conversation", "messages", "branches", "cost", "started", "client", "title"]
-    shown = [re.search(r"^ (\S+) .* \$([\d.]+) ", line) for line in with_costs[1:]]
-    assert [found[1] for found in shown if found] == [WITH_MISTAKES, COMPILED]
-    assert float(shown[0][2]) > float(shown[1][2]) > 0
+    shown = [
+        (name, float(cost)) for name, cost in re.findall(r"(?m)^ (demo-\S+) .* \$([\d.]+) ", "\n".join(with_costs))
+    ]
+    assert [name for name, _ in shown] == [WITH_MISTAKES, COMPILED]
+    assert shown[0][1] > shown[1][1] > 0
     costs = {
         each["name"]: each["cost"]
         for each in json.loads(run("list", "--costs", "--json", "--store", "sqlite:///own.db").stdout)
