@@ -131,6 +131,19 @@ class InvalidRequest(InvalidInput):
         self.path = path
 
 
+REPLY_FIELDS = {
+    "choices": ("openai_chat", "openai-chat:…"),
+    "candidates": ("gemini", "gemini:…"),
+    "stopReason": ("bedrock", "bedrock:…"),
+    "stop_reason": ("anthropic", "anthropic:…"),
+    "output": ("openai_responses", "openai:…"),
+}
+"""A field that replies of a format have, the format, and the names of its models. The first field that a reply has counts.
+
+Other formats have some of these fields too, such as Mistral's, so the errors of those formats make no guess.
+"""
+
+
 class InvalidReply(InvalidInput):
     """The value is not a reply of that format."""
 
@@ -139,10 +152,11 @@ class InvalidReply(InvalidInput):
         content = f"it has {', '.join(f'`{name}`' for name in list(reply)[:6])}" if reply else "it is empty"
         if error := reply.get("error"):
             content = f"it is an error ({str(error)[:200]})"
-        super().__init__(
-            f"This is not a reply of {format}: {content}",
-            fix="Pass the whole reply of the API, to the formatter of its format.",
-        )
+        fix = "Pass the whole reply of the API, to the formatter of its format."
+        other, models = next((REPLY_FIELDS[name] for name in REPLY_FIELDS if name in reply), (format, ""))
+        if other != format and any(format == known for known, _ in REPLY_FIELDS.values()):
+            fix += f" It looks like a reply of {other}: its models are named '{models}'."
+        super().__init__(f"This is not a reply of {format}: {content}", fix=fix)
 
 
 class InvalidImport(InvalidInput):

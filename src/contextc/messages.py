@@ -546,9 +546,12 @@ def tool_call(id: str, name: str, arguments: str | Mapping[str, JSON]) -> ToolCa
 
 
 def tool_result(
-    call_id: str, name: str, content: object = None, *, is_error: bool = False, **fields: Unpack[MessageFields]
+    call_id: str, name: str, content: object, *, is_error: bool = False, **fields: Unpack[MessageFields]
 ) -> Message:
-    """Create the tool message for one call. `content` is text, parts (text and media), or a JSON value."""
+    """Create the tool message for one call. `content` is text, parts (text and media), or a JSON value.
+
+    It has no default: with one, `tool_result(call_id, content)` would store the result as the name of a tool.
+    """
     # ToolResult converts other values to text itself; the field is typed as the converted value.
     result = ToolResult(call_id=call_id, name=name, content=content, is_error=is_error)  # pyright: ignore[reportArgumentType]
     return Message(role="tool", parts=(result,), **fields)
@@ -669,12 +672,24 @@ class ValidatedMessage(msgspec.Struct, frozen=True, gc=False):
     blobs: dict[str, bytes | None]
 
 
+WAYS_TO_A_MESSAGE: dict[type, str] = {
+    dict: (
+        "Create one with contextc.user, assistant, system or tool_result. Messages of an API are decoded by the formatter of "
+        "its format: contextc.OpenAIFormatter().decode_request({'messages': […]}).messages."
+    ),
+    ToolResult: "Pass contextc.tool_result(result.call_id, result.name, result.content, is_error=result.is_error).",
+}
+"""For values that are often passed in place of a message: how to make one of them."""
+
+
 def validate_message(message: Message) -> ValidatedMessage:
     """Validate a message and prepare it for a chain, or raise `InvalidMessage`."""
     if type(message) is not Message:
         raise InvalidMessage(
             f"expected a Message, got {type(message).__name__}",
-            fix="Create one with contextc.user, assistant, system or tool_result.",
+            fix=WAYS_TO_A_MESSAGE.get(
+                type(message), "Create one with contextc.user, assistant, system or tool_result."
+            ),
         )
     parts = message.parts
     if not isinstance(parts, tuple | list):

@@ -121,7 +121,8 @@ def test_commit_reports_what_is_wrong(compiler: cc.MessageCompiler) -> None:
         ("usage must be a Usage, got dict", {"reply": cc.assistant("x"), "usage": wrong}),
         ("session_id must be a string, got 5", {"reply": cc.assistant("x"), "session_id": 5}),
         ("produced must be a list of messages", {"produced": [wrong]}),
-        ("not a reply of anthropic", {"reply": {"choices": []}}),
+        ("not a reply of anthropic.*its models are named 'openai-chat:…'", {"reply": {"choices": []}}),
+        ("not a reply of anthropic.*of its format.$", {"reply": {"stop_reason": "end_turn"}}),
     ]
     for expected, given in mistakes:
         with pytest.raises(cc.errors.InvalidInput, match=expected):

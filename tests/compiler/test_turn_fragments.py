@@ -51,7 +51,7 @@ class Conversation:
         for number, result in enumerate(results):
             name = f"{question} {number}"
             sent.append(self.step(*given, reply=cc.assistant([cc.tool_call(name, "look", {})])))
-            given = [cc.tool_result(name, result)]
+            given = [cc.tool_result(name, "look", result)]
         return [*sent, self.step(*given)]
 
 
@@ -128,7 +128,7 @@ def test_a_session_gets_it_once() -> None:
     talk = Conversation(SESSION)
     call = cc.assistant([cc.tool_call("c1", "look", {})])
     first = talk.step(cc.user("Bread?"), reply=call, session="s")
-    second = talk.step(cc.tool_result("c1", "some"), session="s")
+    second = talk.step(cc.tool_result("c1", "look", "some"), session="s")
     third = talk.step(cc.user("Milk?"), session="s")
     assert [each.mode for each in (first, second, third)] == ["full", "resume", "resume"]
     assert [str(each.params).count("## Passages") for each in (first, second, third)] == [1, 0, 1]
@@ -141,7 +141,7 @@ def test_a_session_that_is_lost_in_the_middle_of_a_turn_gets_what_was_sent_again
     """Guarantee 8.6: from the ledger, not rendered again."""
     talk = Conversation(SESSION)
     talk.step(cc.user("Bread?"), reply=cc.assistant([cc.tool_call("c1", "look", {})]))
-    again = talk.compile(cc.tool_result("c1", "some"))
+    again = talk.compile(cc.tool_result("c1", "look", "some"))
     assert (again.mode, texts(again), talk.search.asked) == ("full", ["## Passages\n1 found for Bread?"], ["Bread?"])
     assert roles(again) == ["user", "system", "assistant", "tool"]
 
@@ -161,7 +161,7 @@ def test_another_model_gets_it_beside_the_input_in_the_middle_of_a_turn() -> Non
     talk = Conversation()
     talk.turn("Bread?")
     talk.step(cc.user("Milk?"), reply=cc.assistant([cc.tool_call("c1", "look", {})]))
-    other = talk.compile(cc.tool_result("c1", "some"), model="anthropic:claude-sonnet-4-5")
+    other = talk.compile(cc.tool_result("c1", "look", "some"), model="anthropic:claude-sonnet-4-5")
     assert [message.role for message in other.messages[-3:]] == ["user", "assistant", "tool"]
     assert "found for Milk?" in str(other.params["messages"][2])
     assert str(other.params).count("## Passages") == 1
@@ -179,7 +179,7 @@ def test_input_is_what_opened_the_turn() -> None:
     talk.fragments = [cc.PromptFragment("note", note, "dynamic")]
     talk.step(cc.system("A rule."), cc.user("One?"), cc.user("Two?"))
     talk.step(cc.user("Three?"), reply=cc.assistant([cc.tool_call("c1", "look", {})]))
-    talk.step(cc.tool_result("c1", "some"))
+    talk.step(cc.tool_result("c1", "look", "some"))
     hidden = cc.Message(role="user", parts=(cc.Text("For another one."),), audience="tester")
     talk.step(cc.user("Four?"), hidden)
     assert seen == [["One?", "Two?"], ["Three?"], ["Three?"], ["Four?"]]

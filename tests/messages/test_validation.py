@@ -18,7 +18,11 @@ def nested(depth: int) -> dict[str, object]:
 CALL = cc.ToolCall(id="c1", name="f", arguments={})
 
 REFUSED: dict[str, tuple[object, str]] = {
-    "not a message": ({"role": "user", "content": "hi"}, "expected a Message, got dict"),
+    "not a message": ({"role": "user", "content": "hi"}, "expected a Message, got dict. Create one"),
+    "a result outside a message": (
+        cc.ToolResult(call_id="c1", name="f", content="x"),
+        "expected a Message, got ToolResult. Pass contextc.tool_result(result.call_id, ",
+    ),
     "unknown role": (
         cc.Message(role="robot", parts=(cc.Text("hi"),)),  # pyright: ignore[reportArgumentType]
         "role: must be system, user, assistant or tool, got 'robot'",
@@ -96,6 +100,12 @@ REFUSED: dict[str, tuple[object, str]] = {
     "blank text with extra": (cc.user(cc.Text(" ", extra={"f": {}})), "parts: a user message needs text"),
     "redacted": (cc.Message(role="user", parts=(cc.Text("x"),), redacted=True), "redacted: must be False"),
 }
+
+
+def test_the_error_for_a_dict_of_an_api_says_how_it_is_decoded() -> None:
+    with pytest.raises(cc.errors.InvalidMessage) as caught:
+        cc.open_store("memory:").append("demo", {"role": "user", "content": "hi"})  # pyright: ignore[reportArgumentType]
+    assert "contextc.OpenAIFormatter().decode_request({'messages': […]}).messages" in caught.value.fix
 
 
 @pytest.mark.parametrize(("message", "problem"), REFUSED.values(), ids=REFUSED.keys())
