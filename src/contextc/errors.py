@@ -138,7 +138,7 @@ REPLY_FIELDS = {
     "stop_reason": ("anthropic", "anthropic:…"),
     "output": ("openai_responses", "openai:…"),
 }
-"""A field that replies of a format have, the format, and the names of its models. The first field that a reply has counts.
+"""A field that replies of a format have, the format, and the names of its models. The first one in a reply counts.
 
 Other formats have some of these fields too, such as Mistral's, so the errors of those formats make no guess.
 """

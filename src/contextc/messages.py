@@ -674,8 +674,8 @@ class ValidatedMessage(msgspec.Struct, frozen=True, gc=False):
 
 WAYS_TO_A_MESSAGE: dict[type, str] = {
     dict: (
-        "Create one with contextc.user, assistant, system or tool_result. Messages of an API are decoded by the formatter of "
-        "its format: contextc.OpenAIFormatter().decode_request({'messages': […]}).messages."
+        "Create one with contextc.user, assistant, system or tool_result. Messages of an API are decoded by the "
+        "formatter of its format: contextc.OpenAIFormatter().decode_request({'messages': […]}).messages."
     ),
     ToolResult: "Pass contextc.tool_result(result.call_id, result.name, result.content, is_error=result.is_error).",
 }
