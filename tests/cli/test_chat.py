@@ -111,7 +111,7 @@ def test_a_turn_that_fails_ends_the_pipe_with_1(tmp_path: Path) -> None:
         (["-m", "myserver:nobody-knows-it", "hi"], "Provider 'myserver' not found."),
         (["-m", "myserver:nobody-knows-it", "--url", "http://127.0.0.1:1/v1", "hi"], "--window 128000"),
         (["-m", "nonsense", "hi"], "the model has no default provider"),
-        (["-m", "gtp-5", "hi"], "Did you mean gpt-5 or "),
+        (["-m", "gtp-5", "hi"], "Did you mean gpt-5?"),
         (["-m", "local:foo", "--window", "8000", "hi"], "the local model is SmolLM2"),
         (["-m", "local", "--url", "http://127.0.0.1:1", "hi"], "--model myserver:MODEL --url"),
         (["--url", "http://127.0.0.1:1/v1", "hi"], "url requires a model, got none"),
