@@ -16,6 +16,8 @@ from typing import NamedTuple, TypeAlias, cast
 from contextc._json import JSONObject
 
 SPEC, OTHER = "openai-chat:gpt-4o", "openai-chat:gpt-4o-mini"
+NAMED = re.compile(rf"^{OTHER.replace(':', ': ?')}( |$)")
+"""The name of its option, which may have its window and prices after it."""
 KEY = "BROWSER_TEST_KEY"
 PATIENCE = 120.0
 

@@ -16,7 +16,7 @@ from contextc.web.app_state import ServerOptions
 from tests.browser.accessibility import shut_out
 from tests.browser.conftest import Visit
 from tests.browser.page_driver import MESSAGES, Person
-from tests.browser.scripted_model import KEY, OTHER, Gate, Model, calls, text_reply
+from tests.browser.scripted_model import KEY, NAMED, OTHER, Gate, Model, calls, text_reply
 from tests.conftest import THOROUGH
 
 PHONES: list[dict[str, Any]] = [  # the options of a context
@@ -301,7 +301,7 @@ def test_another_model_answers_again_with_two_clicks(store: cc.Store, person: Pe
     person.chat("demo")
     person.rows("assistant").hover()
     person.rows("assistant").get_by_role("button", name="Regenerate with another model").click()
-    person.page.get_by_role("option", name=OTHER, exact=True).click()
+    person.page.get_by_role("option", name=NAMED).click()
     expect(person.rows("assistant").locator(".prose")).to_have_text("two, says the other one.")
     person.sees_ended()
     assert [request["model"] for request in model.requests] == [OTHER.partition(":")[2]]
