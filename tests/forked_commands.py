@@ -49,7 +49,7 @@ def run_contextc(
 
     An environment that changes what Python can import needs a Python that is started with it.
     """
-    if "PYTHONPATH" in env:
+    if not _has_known_path(env):
         return subprocess.run(
             [sys.executable, "-m", "contextc", *arguments],
             input=text or "",
@@ -68,6 +68,10 @@ def run_contextc(
         out.seek(0)
         err.seek(0)
         return subprocess.CompletedProcess(list(arguments), code, out.read().decode(), err.read().decode())
+
+
+def _has_known_path(env: Mapping[str, str]) -> bool:
+    return env.get("PYTHONPATH") in (None, os.environ.get("PYTHONPATH"))
 
 
 def read_link(line: str) -> str:
@@ -94,7 +98,7 @@ class CommandProcess:
         stderr: int = subprocess.DEVNULL,
         start_new_session: bool = False,
     ) -> None:
-        assert "PYTHONPATH" not in env, "what Python can import is fixed when it starts"
+        assert _has_known_path(env), "what Python can import is fixed when it starts"
         self.returncode: int | None = None
         self.stdout, out = _open_pipe(stdout)
         self.stderr, err = _open_pipe(stderr)

@@ -25,7 +25,7 @@ CATEGORIES = {
 }
 MAX_STEM, MAX_PUMP = 500, 40
 FLOOR = 0.001
-ROUNDS = (5, 25)
+ROUNDS = (2, 5, 25)
 FEW = (8, 12, 16, 20, 24)
 TAILS = ("", "\n", "!")
 

@@ -5,6 +5,7 @@ which must name every function that builds an expression from other values.
 """
 
 import ast
+import gc
 import importlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -46,7 +47,14 @@ class Used(NamedTuple):
 
 
 def project_patterns() -> list[Used]:
-    found = {(each.pattern, each.method): each for each in [*_of_modules(), *_of_calls(), *_of_scripts()]}
+    """Return them all. Garbage is not collected meanwhile: to look through the parsed source takes too long."""
+    gc.disable()
+    try:
+        found = {(each.pattern, each.method): each for each in [*_of_modules(), *_of_calls(), *_of_scripts()]}
+    finally:
+        for cached in (_modules, _nodes, _imported, _methods):
+            cached.cache_clear()
+        gc.enable()
     return sorted(found.values(), key=lambda each: each.where)
 
 
@@ -103,14 +111,28 @@ def _inside(value: object, seen: set[int]) -> Iterator[re.Pattern[Any]]:
 
 
 @cache
-def _nodes(tree: ast.Module) -> list[ast.AST]:
-    """Return what is looked at in a module, from one walk: it takes longer than all the rest."""
-    return [node for node in ast.walk(tree) if isinstance(node, ast.Attribute | ast.Name | ast.ImportFrom)]
+def _nodes(tree: ast.Module) -> list[tuple[ast.AST, str]]:
+    """Return what is looked at in a module, with its function, from one walk: it takes longer than all the rest."""
+    found: list[tuple[ast.AST, str]] = []
+    ahead: list[tuple[ast.AST, str]] = [(tree, "")]
+    while ahead:
+        node, function = ahead.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node.name
+        elif isinstance(node, ast.Attribute | ast.Name | ast.ImportFrom | ast.Call):
+            found.append((node, function))
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if isinstance(value, ast.AST):
+                ahead.append((value, function))
+            elif isinstance(value, list):
+                ahead += [(each, function) for each in cast(list[object], value) if isinstance(each, ast.AST)]
+    return found
 
 
 @cache
 def _imported(tree: ast.Module) -> dict[str, tuple[str, str]]:
-    imports = [node for node in _nodes(tree) if isinstance(node, ast.ImportFrom)]
+    imports = [node for node, _ in _nodes(tree) if isinstance(node, ast.ImportFrom)]
     return {each.asname or each.name: (node.module or "", each.name) for node in imports for each in node.names}
 
 
@@ -121,13 +143,13 @@ def _methods() -> dict[tuple[str, str], set[str]]:
     for module, tree in _modules().items():
         imported = _imported(tree)
         called = set[int]()
-        for node in _nodes(tree):
+        for node, _ in _nodes(tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
                 called.add(id(node.value))
                 found.setdefault(imported.get(node.value.id, (module, node.value.id)), set()).add(node.attr)
                 if node.attr in FUNCTIONS and node.value.id != "re":
                     found.setdefault((module, ""), set()).add(node.attr)
-        for node in _nodes(tree):  # passed on, so that its use is unknown
+        for node, _ in _nodes(tree):  # passed on, so that its use is unknown
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and id(node) not in called:
                 found.setdefault(imported.get(node.id, (module, node.id)), set()).add("search")
     return found
@@ -135,7 +157,7 @@ def _methods() -> dict[tuple[str, str], set[str]]:
 
 def _of_calls() -> Iterator[Used]:
     for module, tree in _modules().items():
-        for call, function in _calls(tree, ""):
+        for call, function in _calls(tree):
             name, given = cast(ast.Attribute, call.func).attr, call.args[0]
             where = f"{module}:{function or '(module)'}"
             if isinstance(given, ast.Constant):
@@ -149,14 +171,11 @@ def _of_calls() -> Iterator[Used]:
                 )
 
 
-def _calls(node: ast.AST, function: str) -> Iterator[tuple[ast.Call, str]]:
-    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        function = node.name
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FUNCTIONS:
-        module = node.func.value
-        yield from [(node, function)] if isinstance(module, ast.Name) and module.id == "re" and node.args else ()
-    for each in ast.iter_child_nodes(node):
-        yield from _calls(each, function)
+def _calls(tree: ast.Module) -> Iterator[tuple[ast.Call, str]]:
+    for node, function in _nodes(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in FUNCTIONS:
+            module = node.func.value
+            yield from [(node, function)] if isinstance(module, ast.Name) and module.id == "re" and node.args else ()
 
 
 def _flags(call: ast.Call) -> int:

@@ -1,10 +1,19 @@
 """What newer Pythons than that of the tests do otherwise, held against the text of the code."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src"
+
+
+def classes(body: Sequence[ast.AST]) -> Iterator[ast.ClassDef]:
+    """Yield the classes of a module, also those in classes, functions and conditions, without a look at expressions."""
+    for each in body:
+        if isinstance(each, ast.ClassDef):
+            yield each
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from classes(getattr(each, block, []))
 
 
 def names_defined(body: list[ast.stmt]) -> set[str]:
@@ -32,13 +41,13 @@ def annotations(body: list[ast.stmt]) -> Iterator[ast.expr]:
 
 def shadowed(source: str) -> list[str]:
     """Return the names in annotations of classes that these classes define themselves."""
-    classes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
     return [
         f"{node.name}: {name.id}"
-        for node in classes
+        for node in classes(ast.parse(source).body)
+        for defined in [names_defined(node.body)]
         for annotation in annotations(node.body)
         for name in ast.walk(annotation)
-        if isinstance(name, ast.Name) and name.id in names_defined(node.body)
+        if isinstance(name, ast.Name) and name.id in defined
     ]
 
 

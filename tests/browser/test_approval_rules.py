@@ -7,6 +7,7 @@ import contextc as cc
 from contextc.web.app_state import ServerOptions
 from tests.browser.page_driver import Person
 from tests.browser.scripted_model import Model, calls, text_reply
+from tests.conftest import some
 
 
 def test_always_allow_answers_the_next_call_and_the_call_names_the_rule(
@@ -66,7 +67,7 @@ def test_always_allow_answers_the_next_call_and_the_call_names_the_rule(
     person.sees_ended()
 
 
-@pytest.mark.parametrize("typed", ["echo 1", "echo 1; rm"])
+@pytest.mark.parametrize("typed", some(["echo 1; rm", "echo 1"], 1))
 def test_a_prefix_that_does_not_hold_for_the_call_leaves_it_pending(
     person: Person, model: Model, store: cc.Store, typed: str
 ) -> None:

@@ -125,7 +125,16 @@ def test_every_line_reports_whether_it_is_in_and_why_not(reader: Person) -> None
 def test_the_shared_prefix_ends_where_something_broke_it(reader: Person) -> None:
     """Guarantee 13.1: what was sent before is marked, and what broke it is named."""
     chooses(reader, 3)
-    expect(reader.page.get_by_test_id("prefix")).to_contain_text("Same as in the previous request")
+    same = reader.page.get_by_test_id("prefix")
+    expect(same).to_contain_text("Same as in the previous request")
+    expect(same).to_have_text(
+        re.compile(r"request: [\d,]+ tokens: 3 tool definitions, the system prompt, the first 4 of 6 messages$")
+    )
+    expect(reader.page.get_by_test_id("row-counts")).to_have_text(
+        "10 rows: 3 tool definitions, the system prompt, 6 messages"
+    )
+    expect(reader.page.get_by_role("button", name=re.compile("^All"))).to_have_text("All10")
+    expect(reader.page.get_by_role("tab", name=re.compile("^Messages"))).to_have_text(re.compile(r"Messages\s*6"))
     expect(reader.page.get_by_test_id("prefix-end")).to_contain_text("Nothing before has changed")
     reader.page.keyboard.press("ArrowRight")
     broke = reader.page.get_by_test_id("prefix-break")
@@ -305,7 +314,7 @@ NEEDLE = "the needle is here"
 
 @pytest.mark.thorough
 def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str, visiting: Visit) -> None:
-    """The row shows the sent text; the stored text is behind a toggle. Search covers the sent text."""
+    """The row shows the sent text; the stored text is behind a toggle. Search covers both."""
     life = Life(store, provider_of(window=6_000))
     life.turn("look", cc.assistant(tool_calls=[cc.tool_call("a", "look", {"at": "the attic"})]))
     store.append("demo", cc.tool_result("a", "look", "x " * 6_000 + NEEDLE + " y" * 6_000))
@@ -324,7 +333,8 @@ def test_a_shortened_result_is_shown_as_it_was_sent(store: cc.Store, server: str
     lines.get_by_role("button", name=re.compile("^All")).click()
     search = lines.get_by_role("searchbox")
     search.fill(NEEDLE)
-    expect(lines).to_contain_text("No message matches.")
+    expect(lines.get_by_test_id("hit-count")).to_have_text("1 of 1")
+    expect(lines.locator(".line.is-target")).to_have_attribute("data-seq", "3")
     search.fill("the attic")
     expect(lines.get_by_test_id("hit-count")).to_have_text("1 of 1")
     expect(lines.locator(".line-open mark")).to_have_text("the attic")

@@ -45,6 +45,7 @@ def test_the_break_comes_first_with_its_cost(store: cc.Store, person: Person) ->
     expect(panel.locator(".compare-fold").first).to_contain_text("unchanged")
 
 
+@pytest.mark.thorough
 def test_side_by_side_is_in_the_url(store: cc.Store, person: Person) -> None:
     clocked(store)
     panel = changes(person)
@@ -126,6 +127,12 @@ def test_two_runs_are_compared(store: cc.Store, server: str, visiting: Visit, lo
     assert person.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     last = page.get_by_role("columnheader", name="Difference").first
     assert person.page.evaluate("each => each.getBoundingClientRect().right <= innerWidth", last.element_handle())
+    expect(page.get_by_test_id("costliest")).to_have_count(0)  # both have the same findings
+    page.get_by_role("button", name="Swap").click()
+    expect(cost.last).to_have_text(re.compile(r"^\$0\.\d+ saved \(\u2212\d+%\)$"))
+    assert person.page.evaluate("each => each.getBoundingClientRect().right <= innerWidth", last.element_handle())
+    page.get_by_role("button", name="Swap").click()
+    expect(cost.last).to_have_text(re.compile(r"^\+\$0"))
     page.get_by_role("link", name="Show the difference").click()
     panel = person.page.get_by_test_id("diff")
     expect(panel.get_by_test_id("pick-request")).to_contain_text("request 3 of demo")

@@ -88,6 +88,7 @@ def test_the_bar_is_the_request_and_the_gauge_is_the_window(seen: Seen, model: M
     expect(person.page.get_by_test_id("budget-wanted")).to_contain_text("were kept")
 
 
+@pytest.mark.thorough
 def test_a_part_filters_the_messages(reader: Person) -> None:
     """By click and by keyboard; its figures appear on hover and on focus; the same part again removes the filter."""
     reader.tab("Request")
@@ -155,6 +156,7 @@ def test_the_treemap_by_keyboard(reader: Person) -> None:
     expect(reader.page.get_by_test_id("step")).to_contain_text("Request 6")
 
 
+@pytest.mark.thorough
 def test_tiles_have_the_area_of_their_tokens(reader: Person) -> None:
     tree = reader.tab("Composition").get_by_role("tree")
     expect(tree.get_by_role("treeitem")).to_have_count(6)

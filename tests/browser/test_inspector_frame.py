@@ -210,6 +210,7 @@ def test_a_finding_about_two_conversations_leads_to_the_other_one(store: cc.Stor
     person.page.wait_for_url(re.compile(rf"#/c/{first}/inspect/[^/]+/1"))
 
 
+@pytest.mark.thorough
 def test_findings_are_ordered_by_cost_and_costs_are_a_table(reader: Person, recorded: Recorded) -> None:
     opens(reader, f"#/c/{recorded.costly}/inspect")
     heads = reader.page.get_by_test_id("cause").all_inner_texts()
@@ -222,6 +223,7 @@ def test_findings_are_ordered_by_cost_and_costs_are_a_table(reader: Person, reco
     expect(reader.page).to_have_url(re.compile(r"tab=messages&cause=result&tool=read"))
 
 
+@pytest.mark.thorough
 def test_the_findings_of_a_request_are_links_above_the_tabs(reader: Person, recorded: Recorded) -> None:
     opens(reader, f"#/c/{recorded.costly}/inspect?tab=messages")
     links = reader.page.get_by_test_id("request-findings")
@@ -231,8 +233,17 @@ def test_the_findings_of_a_request_are_links_above_the_tabs(reader: Person, reco
     group = reader.page.get_by_test_id("cause").filter(has_text="CAC006")
     expect(group).to_be_focused()
     expect(group.get_by_test_id("place").first).to_contain_text("request 13")
+    group.locator("summary").click()
+    earlier = group.get_by_role("link", name=re.compile(r"^request \d+$")).first
+    name, address = earlier.inner_text(), earlier.get_attribute("href") or ""
+    assert name != "request 13"
+    opens(reader, re.sub("&finding=.*", "", address))
+    expect(reader.page.get_by_test_id("finding").first.get_by_test_id("place").first).to_have_text(
+        re.compile(f"^{name}\\b")
+    )
 
 
+@pytest.mark.thorough
 def test_remarks_of_the_compiler_are_findings(store: cc.Store, person: Person) -> None:
     life = Life(store)
     life.turn("hi", usage=cc.Usage(input=500, output=9))
@@ -245,6 +256,7 @@ def test_remarks_of_the_compiler_are_findings(store: cc.Store, person: Person) -
     expect(person.page.get_by_test_id("request-findings").get_by_role("link")).to_have_count(1)
 
 
+@pytest.mark.thorough
 def test_keys_select_tabs_requests_and_the_timeline(reader: Person, recorded: Recorded) -> None:
     opens(reader, f"#/c/{recorded.costly}/inspect?tab=messages")
     names = [
@@ -321,6 +333,10 @@ def test_steps_are_sorted_and_filtered_in_the_table(reader: Person, recorded: Re
     expect(table.locator(".virtual-row")).to_have_count(1)
     expect(table.locator(".virtual-row")).to_contain_text("Overloaded")
     expect(filters.get_by_role("status")).to_have_text("1 of 13 steps")
+    expect(table.locator(".virtual-row")).to_have_attribute("aria-current", "step")
+    expect(filters.get_by_role("button", name="Left out")).to_be_disabled()
+    reader.page.keyboard.press("ArrowRight")
+    expect(filters.get_by_role("status")).to_have_text("1 of 13 steps, without the selected one")
     filters.get_by_role("button", name="Failed").click()
     filters.get_by_test_id("step-tool").select_option("read")
     expect(filters.get_by_role("status")).to_have_text("11 of 13 steps")
@@ -330,6 +346,7 @@ def test_steps_are_sorted_and_filtered_in_the_table(reader: Person, recorded: Re
     assert shut_out(reader.page, "#timeline-panel") == []
 
 
+@pytest.mark.thorough
 def test_the_latency_of_replies_is_a_chart(reader: Person, recorded: Recorded) -> None:
     opens(reader, f"#/c/{recorded.main}/inspect?tab=messages")
     reader.page.get_by_test_id("timeline-button").click()
@@ -396,6 +413,7 @@ def test_the_raw_response_is_shown_event_by_event(person: Person, store: cc.Stor
     expect(listed.last).to_contain_text("1.5 s")
 
 
+@pytest.mark.thorough
 def test_the_events_of_a_turn_are_in_the_reply(person: Person, model: Model) -> None:
     model.will()
     name = person.begins("hello")
@@ -436,8 +454,14 @@ def test_a_link_to_a_path_opens_the_request_there(reader: Person, recorded: Reco
     expect(active).to_be_in_viewport()
     reader.page.keyboard.press("2")
     expect(reader.page).to_have_url(re.compile(r"inspect\?tab=messages$"))
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=request&path=messages%5B2%5D.content%5B0%5D&q=max_tokens")
+    sought = reader.page.get_by_label("Search in the request")
+    expect(sought).to_have_value("max_tokens")
+    sought.press("Enter")
+    expect(reader.page).to_have_url(re.compile(r"q=max_tokens&path=max_tokens$|path=max_tokens&q=max_tokens$"))
 
 
+@pytest.mark.thorough
 def test_a_click_on_a_line_of_a_request_is_a_link_to_it(reader: Person, recorded: Recorded) -> None:
     """The link names the request, so that it leads there also when a newer one comes."""
     opens(reader, f"#/c/{recorded.costly}/inspect?tab=request")
@@ -450,6 +474,7 @@ def test_a_click_on_a_line_of_a_request_is_a_link_to_it(reader: Person, recorded
     expect(active).to_have_attribute("data-path", path)
 
 
+@pytest.mark.thorough
 def test_the_first_request_is_no_cache_reset(reader: Person, recorded: Recorded) -> None:
     opens(reader, f"#/c/{recorded.costly}/inspect")
     reader.page.get_by_test_id("timeline-button").click()
@@ -460,7 +485,7 @@ def test_the_first_request_is_no_cache_reset(reader: Person, recorded: Recorded)
     assert not [each for each in remarks.all_inner_texts() if "First request" in each]
 
 
-@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("size", some(SIZES, 2))
 def test_the_title_is_readable_beside_all_tools(
     store: cc.Store, server: str, visiting: Visit, size: tuple[int, int]
 ) -> None:
@@ -475,6 +500,7 @@ def test_the_title_is_readable_beside_all_tools(
     assert tools.evaluate("each => each.scrollWidth <= each.clientWidth + 1")
 
 
+@pytest.mark.thorough
 def test_the_header_of_a_phone_leaves_the_screen_to_the_messages(store: cc.Store, server: str, visiting: Visit) -> None:
     """The figures above the tabs are one tap away; so are the filters."""
     busy(store)
@@ -485,6 +511,11 @@ def test_the_header_of_a_phone_leaves_the_screen_to_the_messages(store: cc.Store
     assert tabs is not None
     assert tabs["y"] + tabs["height"] <= 120
     expect(person.page.get_by_test_id("totals")).to_be_hidden()
+    expect(person.page.locator(".step-cost")).to_be_visible()
+    person.page.get_by_test_id("timeline-button-narrow").tap()
+    person.page.get_by_role("group", name="Timeline view").get_by_role("button", name="Table").tap()
+    expect(person.page.get_by_test_id("step-table").get_by_role("columnheader", name="cost")).to_be_in_viewport(ratio=1)
+    person.page.get_by_test_id("timeline-button-narrow").tap()
     person.page.get_by_test_id("figures-button").tap()
     expect(person.page.get_by_test_id("totals")).to_be_visible()
     expect(person.page.get_by_test_id("budget").first).to_be_visible()

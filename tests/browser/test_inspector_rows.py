@@ -171,10 +171,15 @@ def test_a_link_leads_to_exactly_this_view(life: Life, server: str, visiting: Vi
     target = lines_of(other).locator(".line.is-target")
     expect(target.get_by_test_id("as-sent")).to_contain_text(NEEDLE)
     expect(target).to_be_in_viewport()
+    other.page.evaluate("localStorage.setItem('contextc.timeline.view', 'table')")
+    other.page.reload()
+    expect(other.page.get_by_test_id("step-table")).to_be_visible()
+    expect(target.get_by_test_id("as-sent")).to_be_in_viewport()
     target.locator(".line-button").click()
     expect(other.page).to_have_url(re.compile(r"/4$"))
 
 
+@pytest.mark.thorough
 def test_the_change_is_one_click_away_and_filters_keep_its_place(store: cc.Store, server: str, visiting: Visit) -> None:
     """The prefix breaks at an edited message far down. The break stays before the first row behind the prefix."""
     life = Life(store, provider_of(SONNET, window=200_000))

@@ -116,7 +116,11 @@ def test_a_recording_opens_the_overview_of_its_conversations_and_can_be_imported
     expect(rows).to_have_count(2)
     rows.filter(has_text="What is in the file?").locator("a").click()
     expect(opener.page.get_by_text("Import it to continue it")).to_be_visible()
+    expect(opener.page.get_by_test_id("live")).to_have_count(0)
     opener.page.get_by_test_id("inspect").click()
+    expect(opener.page.get_by_test_id("totals")).to_contain_text(
+        "failed"
+    )  # the provider refused it, so no tokens count
     expect(opener.tab("Rules").get_by_test_id("findings")).to_contain_text("messages[")
     assert store.conversations() == []
     opener.page.reload()
@@ -124,9 +128,13 @@ def test_a_recording_opens_the_overview_of_its_conversations_and_can_be_imported
     box.get_by_role("button", name="Import").click()
     expect(box).to_have_count(0)
     expect(rows).to_have_count(2)
+    notice = opener.page.get_by_test_id("notice")
+    expect(notice).to_contain_text("Imported 2 conversations.")
+    expect(notice.get_by_role("link")).to_have_attribute("href", "#/overview")
     assert len(store.conversations()) == 2
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_dropped_anywhere_is_opened_and_closed(person: Person) -> None:
     person.open("#/")
     person.page.evaluate(

@@ -55,7 +55,7 @@ def test_the_overview_lists_costs_and_findings(filled: cc.Store, person: Person)
     expect(totals).to_contain_text(re.compile(r"Cost\s*\$"))
     expect(person.page.get_by_test_id("cost-chart").locator(".day-bar").first).to_be_visible()
     row = person.page.get_by_test_id(ROWS).first
-    expect(row.get_by_test_id("row-findings")).to_have_text(re.compile(r"^\d+"))
+    expect(row.get_by_test_id("row-findings")).to_have_text(re.compile(r"^\d+ largest cause (at least )?\$"))
     cause = person.page.get_by_test_id("causes").get_by_role("link").first
     expect(cause).to_have_attribute("href", re.compile(r"#/overview\?cause=[A-Z]+\d+$"))
     row.get_by_role("link", name=re.compile("^Inspect")).click()
@@ -107,6 +107,7 @@ def test_a_bar_selects_its_day(filled: cc.Store, person: Person) -> None:
     expect(person.page.get_by_label("From")).to_have_value(re.compile(r"\d{4}-"))
 
 
+@pytest.mark.thorough
 def test_costs_are_shown_by_hour_and_by_model(filled: cc.Store, person: Person) -> None:
     """The choice is in the URL; one day alone is shown by its hours; a bar of a model shows only its requests."""
     person.open("#/overview")
@@ -127,6 +128,7 @@ def test_costs_are_shown_by_hour_and_by_model(filled: cc.Store, person: Person) 
     expect(chart.locator(".day-bar")).to_have_count(24)
 
 
+@pytest.mark.thorough
 def test_pages_and_a_check_of_all(store: cc.Store, person: Person) -> None:
     for number in range(60):
         Life(store, name=f"c{number:02}").turn("hi", usage=cc.Usage(input=1_000 + number, output=10))
@@ -212,6 +214,14 @@ def test_a_search_finds_calls_and_results_and_jumps_to_the_message(talks: cc.Sto
     person.page.get_by_role("button", name="Show more hits in").click()
     expect(hit).to_have_count(8)
     expect(person.page.get_by_test_id("hits-shown")).to_have_count(0)
+    person.page.get_by_label("Search conversations").fill("crocus")
+    listed = person.page.get_by_test_id("conversation").filter(has_text="about crocus")
+    person.item(listed.get_by_role("button"), "All hits here")
+    expect(person.page.get_by_test_id("search-only")).to_contain_text("Only hits in rounds.")
+    expect(hit).to_have_count(5)
+    person.page.get_by_test_id("search-only").get_by_role("button").click()
+    expect(person.page.get_by_test_id("search-only")).to_have_count(0)
+    person.page.get_by_role("button", name="Show more hits in").click()
     person.page.get_by_role("link", name="Inspect message 3").click()
     person.page.wait_for_url(re.compile(r"#/c/rounds/inspect/[^/]+/2\?tab=messages&q=crocus&line=\d+$"))
     row = person.page.locator(".line.is-target")
@@ -263,6 +273,7 @@ REQUEST = {
 }
 
 
+@pytest.mark.thorough
 def test_an_opened_file_and_its_repair_survive_a_reload_until_it_is_closed(person: Person) -> None:
     person.open("#/open")
     person.page.locator("#paste-field").fill(json.dumps(REQUEST))

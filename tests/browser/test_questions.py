@@ -13,7 +13,7 @@ from tests.browser.conftest import Visit
 from tests.browser.page_driver import Person
 from tests.browser.scripted_model import Model, calls, text_reply
 from tests.browser.test_content_injection import MARKUP, ODD, check
-from tests.conftest import THOROUGH
+from tests.conftest import THOROUGH, some
 from tests.mcp.servers import configure_asking
 
 FORM: JSONObject = {
@@ -84,7 +84,7 @@ def test_a_form_is_filled_in_by_keyboard(server: str, visiting: Visit, model: Mo
     assert json.loads(result(person, model)) == {"form0": {"action": "accept", "content": content}}
 
 
-@pytest.mark.parametrize(("button", "action"), [("Decline", "decline"), ("Close", "cancel")])
+@pytest.mark.parametrize(("button", "action"), some([("Decline", "decline"), ("Close", "cancel")], 1))
 def test_a_question_is_declined_or_closed(person: Person, model: Model, button: str, action: str) -> None:
     form = asks(person, model, "order", {"drink": "tea"})
     form.get_by_role("button", name=button).click()

@@ -104,7 +104,9 @@ def test_a_run_is_shown_without_a_server(
     assert all("tool" in each.split("\n")[0] for each in rows(page))
     page.get_by_role("combobox", name="Filter").select_option("new")
     expect(page.get_by_test_id("row").locator(".sign")).to_have_text(["+"] * page.get_by_test_id("row").count())
-    expect(page.get_by_test_id("explanation")).to_contain_text("the same as in request 1")
+    expect(page.get_by_test_id("explanation")).to_contain_text("6 of 9 parts are the same as in request 1")
+    status = page.get_by_role("region", name="Messages").get_by_role("status")
+    expect(status).to_have_text(re.compile(r"^3 found among 9 parts of the request: .*; and 1 part of the reply\b"))
     page.get_by_text("Request as JSON").click()
     sent = json.loads(page.get_by_role("group", name="Request as JSON").inner_text())
     assert (sent["model"], sent["messages"][-1]) == (
@@ -138,6 +140,7 @@ def test_a_shared_run_is_read_with_keys_alone(memory: cc.Store, tmp_path: Path, 
     assert shut_out(page) == []
 
 
+@pytest.mark.thorough
 def test_a_finding_leads_to_its_request(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
     life = Life(memory, provider_of(SONNET, window=200_000))
     for minute in (30, 31):
@@ -295,13 +298,16 @@ def test_a_redacted_file_says_so(memory: cc.Store, tmp_path: Path, visiting: Vis
     life = secretive(memory)
     data = build_shared_file(memory, life.name, redact=["results", "files", "Codename-[A-Z][a-z]+"])
     page = opened(visiting, tmp_path, data).page
-    expect(page.locator(".note")).to_have_text("Removed from this file: results, files, patterns.")
+    expect(page.locator(".note")).to_have_text(
+        "Removed from this file: results. Removed where found: names of files, matches of patterns."
+    )
     expect(of_kind(page, "tool result")).to_contain_text("[redacted: 36 characters]")
     expect(of_kind(page, "tool call")).to_contain_text("[file 1]")
 
 
 def test_the_button_downloads_a_file(store: cc.Store, person: Person, visiting: Visit, tmp_path: Path) -> None:
     secretive(store)
+    store.add_note("demo", "A-note-for-myself")
     person.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     person.inspects("demo")
     person.item(person.page.get_by_test_id("share"), "Copy link")
@@ -313,6 +319,9 @@ def test_the_button_downloads_a_file(store: cc.Store, person: Person, visiting: 
     dialog = person.page.get_by_test_id("share-dialog")
     expect(dialog.get_by_role("radio", name="All requests")).to_be_checked()
     expect(dialog.get_by_role("radio", name="Request 2")).not_to_be_checked()
+    expect(dialog.get_by_role("checkbox", name="Tags")).to_be_checked()
+    expect(dialog.get_by_role("checkbox", name="Notes")).not_to_be_checked()
+    dialog.get_by_role("checkbox", name="Notes").check()
     assert shut_out(person.page, "[data-testid=share-dialog]") == []
     dialog.get_by_role("checkbox", name=re.compile("^Tool results")).check()
     person.watch.expects("400")
@@ -328,5 +337,6 @@ def test_the_button_downloads_a_file(store: cc.Store, person: Person, visiting: 
     for text in (b"Result-of-look", SECRET.encode(), b"Codename-Blue"):
         assert text not in data
     assert b"Question-of-bob" in data
+    assert b"A-note-for-myself" in data
     expect(dialog).to_have_count(0)
     expect(opened(visiting, tmp_path, data).page.get_by_role("combobox", name="Request")).to_be_visible()

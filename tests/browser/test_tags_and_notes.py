@@ -28,6 +28,7 @@ def test_tags_filter_the_list(person: Person, store: cc.Store) -> None:
     page.get_by_test_id("tag-filter").select_option("")
     expect(listed).to_have_count(2)
     page.get_by_label("Search conversations").fill("BU")
+    expect(page.get_by_text("only the tags above")).to_be_visible()
     page.get_by_test_id("tag-hits").get_by_role("button", name="Tag: bug").click()
     expect(page.get_by_label("Search conversations")).to_have_value("")
     expect(listed).to_have_count(1)
@@ -42,7 +43,12 @@ def test_notes_are_text(person: Person, store: cc.Store) -> None:
     page.get_by_label("New note").fill(HOSTILE)
     page.get_by_role("button", name="Add").click()
     expect(page.get_by_test_id("note")).to_have_text(HOSTILE)
-    assert [each.text for each in store.notes("one")] == [HOSTILE]
+    assert [(each.text, each.who) for each in store.notes("one")] == [(HOSTILE, "web UI")]
+    page.keyboard.press("Escape")
+    page.get_by_label("Search conversations").fill("bold")
+    expect(page.get_by_test_id("conversation").locator(".entry-excerpt")).to_have_text(HOSTILE)
+    page.get_by_role("button", name="More").click()
+    page.get_by_role("menuitem", name="Notes").click()
     page.get_by_role("button", name="Delete this note").click()
     expect(page.get_by_test_id("note")).to_have_count(0)
     assert store.notes("one") == []

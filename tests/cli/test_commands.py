@@ -89,9 +89,11 @@ def test_what_is_in_a_store_cannot_style_or_steer_the_terminal(run: Run, filled:
 def test_only_an_import_makes_a_store(run: Run, tmp_path: Path) -> None:
     """A typing error in an address must not look like an empty store."""
     assert "0 conversations" in run("doctor").stdout
-    for arguments in (["list"], ["export", "x"], ["fork", "x", "y"], ["doctor", "--store", "sqlite:///typo.db"]):
-        failed = run(*arguments)
+    addressed = ["doctor", "--store", "sqlite:///typo.db"]
+    for arguments in (["list"], ["list", "--costs"], ["export", "x"], ["fork", "x", "y"], addressed):
+        failed = run(*arguments, COLUMNS="400")
         assert (failed.returncode, "store not found" in failed.stderr) == (2, True)
+        assert "Name one that exists with `--store`, or create one" in failed.stderr
     assert not list(tmp_path.rglob("*.db"))
     line = '{"role": "user", "parts": [{"type": "text", "text": "hi"}]}'
     assert run("import", "-", "--as", "demo", text=f"\ufeff{line}\n").stdout.startswith("imported demo: 1 message, tip")
@@ -204,8 +206,16 @@ def test_requests_are_exported_as_one_html_file(run: Run, tmp_path: Path) -> Non
         for text in ("first question", "second question"):
             store.append("demo", cc.user(text))
             compiler.commit(compiler.compile("demo"), cc.assistant("fine"))
+        store.tag("demo", "a tag")
+        store.add_note("demo", "for myself")
     written = run("export", "demo", "--format", "html", "-o", "demo.html", "--redact", "files", "--store", address)
-    assert written.stderr == "wrote demo.html\n"
+    content = (
+        "It contains requests, texts, results, findings, costs, tags. Left out: notes; --notes includes the notes.\n"
+    )
+    assert written.stderr == f"wrote demo.html\n{content}"
+    whole = run("export", "demo", "--format", "html", "--notes", "--no-tags", "--store", address)
+    assert ("for myself" in whole.stdout, "a tag" in whole.stdout) == (True, False)
+    assert whole.stderr == "It contains requests, texts, results, findings, costs, notes. Left out: tags.\n"
     assert "second question" in (tmp_path / "demo.html").read_text(encoding="utf-8")
     one = run("export", "demo", "--format", "html", "--request", "1", "--redact", "(first)", "--store", address).stdout
     assert one.startswith("<!doctype html>")
@@ -215,6 +225,7 @@ def test_requests_are_exported_as_one_html_file(run: Run, tmp_path: Path) -> Non
     for arguments, problem in (
         (["--request", "1"], "--request needs --format html. Add --format html"),
         (["--redact", "texts"], "--redact needs --format html. Add --format html"),
+        (["--notes"], "--notes needs --format html. Add --format html"),
         (["--format", "html", "--request", "x"], "--request must be a number or CHANNEL/NUMBER, got 'x'."),
         (["--format", "html", "--request", "9"], "Conversation 'demo' cannot be shared: it has no request 9."),
         (["--format", "html", "--redact", "text"], "Use texts, results, files, keys, tokens, mail, or a regular"),

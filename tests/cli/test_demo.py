@@ -25,6 +25,10 @@ def test_it_shows_what_the_mistakes_cost_and_keeps_both_conversations(run: Run, 
     bills = dict(re.findall(r"(demo-\S+) +\d+ +\d+% +\$([\d.]+)", shown.stdout))
     assert 0 < 3 * float(bills[COMPILED]) < float(bills[WITH_MISTAKES])
     assert "The system prompt changed: it contains the time" in shown.stdout
+    costs = [float(each) for each in re.findall(r"^ *\$([\d.]+) +[\d,]+ +[A-Z]{3}\d{3}", shown.stdout, re.MULTILINE)]
+    assert costs == sorted(costs, reverse=True)
+    assert len(costs) > 3
+    assert re.search(r"\d+ findings with 4 causes\.", shown.stdout)
     with cc.open_store(tmp_path / ".local/share/contextc/demo.db") as store:
         found = {each.code for each in cc.findings(store, WITH_MISTAKES)}
         assert {"CAC006", "WIN001", "WIN002", "WIN003"} <= found

@@ -1,6 +1,7 @@
 """`contextc findings` as a process: tables, JSON, SARIF, threshold, files."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import contextc as cc
 from contextc.cli.watch import print_most_expensive
 from contextc.models.model_info import CacheFigures
 from contextc.proxy.proxy_status import TrafficSummary
+from contextc.sharing.shared_html import collect_shared_data
 from contextc.testing import FakeModel
 from tests.analysis.observed_run import ObservedRun, define_tool, words
 from tests.analysis.test_session_starts import TEXT, anthropic, record
@@ -41,7 +43,7 @@ def test_the_findings_of_a_conversation_are_a_table(run: Run, filled: str) -> No
     assert "A result of read (huge.log) has" in shown.stdout
     assert "→" not in shown.stdout  # nothing changed
     assert "fix: Let the tool return less" in shown.stdout
-    assert "3 findings. Costs of different causes can overlap, so they are not added up." in lines
+    assert "3 findings with 3 causes. Costs of different causes can overlap, so they are not added up." in lines
     assert "tool definition: draw" in shown.stdout
     assert "rewrite factor 1.0 (1.0 is ideal)" in shown.stdout
 
@@ -60,10 +62,19 @@ def test_a_request_without_an_answer_has_the_number_that_people_know(run: Run, t
     found = json.loads(run("findings", "demo", "--json", "--store", address).stdout)["findings"]
     (place,) = [place for each in found if each["code"] == "FAI004" for place in each["evidence"]]
     assert place["would_be"] == 2
-    assert (
-        f"demo: request {place['would_be']} "
-        in run("explain", "demo", str(place["request"]), "--store", address).stdout
-    )
+    failed = run("explain", "demo", str(place["request"]), "--store", address).stdout
+    assert "demo: request 2 (failed) for" in failed
+    assert "(estimated)" in failed, "the provider reported nothing"
+    assert run("explain", "demo", "2", "--failed", "--store", address).stdout == failed
+    missing = run("explain", "demo", "1", "--failed", "--store", address)
+    assert "'demo' has no failed request 1. Failed requests: 2." in missing.stderr
+    agent = cc.Agent(FakeModel("later", provider="anthropic:claude-opus-5-5"), store=address)
+    agent.run_sync("three", conversation="demo")
+    table = run("explain", "demo", "--requests", "--store", address).stdout.splitlines()
+    assert [re.split(" {2,}", line.strip())[0] for line in table[2:5]] == ["1", "2 (failed)", "2"]
+    with cc.open_store(address) as store:
+        shared = collect_shared_data(store, "demo")
+    assert [(each.number, each.status) for each in shared.requests] == [(1, "ok"), (2, "unanswered"), (2, "ok")]
 
 
 def test_the_findings_of_a_store_are_grouped_by_cause(run: Run, filled: str) -> None:
@@ -237,7 +248,7 @@ def test_repeated_misses_are_one_row_and_one_sum(run: Run, clocked: str) -> None
     shown = run("findings", "run", "--store", clocked)
     assert shown.stdout.count("CAC006") == 1
     assert "5 times: requests 2, 3, 4, 5, 6" in shown.stdout
-    assert "5 findings." in shown.stdout
+    assert "5 findings with 1 cause." in shown.stdout
     data = json.loads(run("findings", "run", "--json", "--store", clocked).stdout)["findings"]
     costs = [each["cost"] for each in data if each["code"] == "CAC006"]
     assert len(costs) == 5
@@ -270,7 +281,7 @@ def test_conversations_of_a_log_have_stable_names_and_lines(run: Run, tmp_path: 
     found = sorted((each["conversation"], each["place"].rpartition(", ")[2]) for each in first)
     assert found == [("my-log-1", "line 1"), ("my-log-2", "line 2")]
     shown = run("findings", "my log.jsonl").stdout
-    assert "2 findings in 2 conversations." in shown
+    assert "2 findings with 1 cause in 2 conversations." in shown
     assert "in my-log-2 · " in shown
     (tmp_path / "one.jsonl").write_text(lines[0])
     (only,) = json.loads(run("findings", "one.jsonl", "--json").stdout)["findings"]

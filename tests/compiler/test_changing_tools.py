@@ -17,6 +17,7 @@ from contextc.inspection.preview import load_last_head
 from contextc.linting import convert, lint
 from contextc.tools.definitions import NativeTool
 from tests.compiler.changing_tools import BETAS, FLAGS, MODELS, STEPS, ChangingTools, available, tool
+from tests.conftest import some
 
 TOOL_CHANGES, INLINE_TOOLS = "mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15"
 
@@ -285,7 +286,7 @@ def test_a_preview_without_the_program_knows_the_appended_tools() -> None:
 
 
 @pytest.mark.parametrize("format", MODELS)
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", some(range(6), 2))
 def test_random_changes_are_accepted(format: str, seed: int) -> None:
     """Tools and effort change, tools return, the conversation is cut, rewound and forked, processes come and go."""
     chance = random.Random(seed)

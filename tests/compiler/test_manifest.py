@@ -60,7 +60,7 @@ def test_the_table() -> None:
     assert str(busy_desk().compile().manifest) == (
         "demo: request 2 for assistant on openai-chat:gpt-4o\n"
         "mode full, epoch 1\n"
-        "input 217 tokens (measured): system 14, tools 93, messages 110 of 8,637 available (1%); reserve 1,000\n"
+        "input 217 tokens (estimated): system 14, tools 93, messages 110 of 8,637 available (1%); reserve 1,000\n"
         "shared with the request before: 138 tokens, 135 bytes\n"
         "! left out: a result for ghost that no call asked for\n"
         "! made up: a result for the call a, which had none\n"

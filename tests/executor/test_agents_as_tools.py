@@ -670,7 +670,7 @@ def test_kill_at_writes_of_a_turn_that_calls_two_agents(tmp_path: Path, approval
     goes on: no tool runs twice, every call has a result, and there is one account.
     """
     writes = run_until_killed(tmp_path / "whole.db", tmp_path / "whole", -1, "before", approval)
-    for number in {*range(1, writes, often(7, 1)), writes - 1}:
+    for number in {*range(1, writes, often(11, 1)), writes - 1}:
         for moment in ("before", "after"):
             path, file = tmp_path / f"{number} {moment}.db", tmp_path / f"{number} {moment}"
             file.touch()

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import contextc as cc
+from contextc.cli import demo
 from contextc.testing import FakeModel
 from tests.analysis.cached_client import ChatClient, Client
 from tests.analysis.observed_run import ObservedRun, define_tool, words
@@ -18,6 +19,7 @@ PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgG
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
 CONVERSATIONS = ("run", "chat", "cached", "transcript", "own", "agent")
 OBSERVED = CONVERSATIONS[:4]
+DEMO = (demo.WITH_MISTAKES, demo.COMPILED)
 TRANSCRIPTS = Path(__file__).parents[1] / "data/transcripts.jsonl"
 
 

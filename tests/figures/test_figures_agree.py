@@ -8,34 +8,36 @@ import json
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import astuple
 from starlette.testclient import TestClient
 
 import contextc as cc
 from contextc.analysis.conversation_findings import HARMLESS, findings, group_by_cause
 from contextc.analysis.finding import get_code
-from contextc.cli import app
+from contextc.cli import app, demo
 from contextc.cli.store_tools import StoreTools
 from contextc.cli.watch import of_run
+from contextc.compiler.draft import distribute
 from contextc.inspection.request_timeline import load_timeline
 from contextc.interchange import export_archive
 from contextc.observation.observed_request import ObservedRequest
 from contextc.proxy.proxy_status import TrafficSummary
 from contextc.proxy.recorder_process import describe_recorded
 from contextc.proxy.spool import SpooledExchange
-from contextc.sharing.shared_html import collect_shared_data
+from contextc.sharing.shared_html import SharedItem, SharedRequest, SharedRow, collect_shared_data
 from contextc.store.message_log import FIRST_UNANSWERED
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from tests.figures.sample_store import CONVERSATIONS, OBSERVED, fill_store
+from tests.figures.sample_store import CONVERSATIONS, DEMO, OBSERVED, fill_store
 
 ENOUGH = 60
-TOTALS = ("requests", "failed", "input", "output", "cache_read", "cost")
+TOTALS = ("requests", "failed", "input", "estimated", "output", "cache_read", "cost")
 CODE = re.compile(r"\b[A-Z]{3}\d{3}\b")
 HARMLESS_CODES = tuple([get_code(cause).code for cause in HARMLESS])
 Run = Callable[..., str]
@@ -113,6 +115,38 @@ def test_all_surfaces_name_the_same_figures(run: Run, client: TestClient, addres
     assert len(compared) >= ENOUGH
 
 
+def test_no_more_is_lost_or_shared_than_the_previous_request_had(address: str, client: TestClient) -> None:
+    """By the endpoints and the shared files of the sample store, and of what `contextc demo` records."""
+    with cc.open_store(address) as store:
+        demo.record(store, lambda _done, _total: None)
+        files = {name: collect_shared_data(store, name) for name in (*CONVERSATIONS, *DEMO)}
+    checked = 0
+    for name, data in files.items():
+        base = f"/api/conversations/{name}"
+        steps = client.get(f"{base}/timeline").json()["requests"]
+        sizes = {(each["channel"], each["request"]): each["used"] for each in steps}
+        shared = {(each.channel, each.number): each.same + len(each.again) for each in data.requests}
+        for step in steps:
+            place = step["channel"], step["request"] - 1
+            assert step["shared"] <= sizes.get(place, 0), (name, step["request"])
+            compared = client.get(f"{base}/requests/{step['channel']}/{step['request']}/comparison").json()
+            if name in DEMO and compared["before"]:
+                assert shared[step["channel"], step["request"]] == compared["unchanged"], (name, step["request"])
+            new = [each["cost"] for each in compared["differences"] if each["cost"] is not None]
+            assert sum(new) <= (step["cost"] or 0) + 1e-9, (name, step["request"])
+            if compared["lost"]:
+                assert compared["lost"] <= compared["before"]["input"], (name, step["request"])
+        for each in client.get(f"{base}/findings").json()["findings"]:
+            if each["code"].startswith("CAC") and each["tokens"]:
+                at = each["evidence"][0]
+                known = at.get("compared") or {"channel": at["channel"], "request": at["request"] - 1}
+                assert each["tokens"] <= sizes[known["channel"], known["request"]], (name, at)
+                checked += 1
+        lost = [each.tokens for each in data.findings if each.code.startswith("CAC")]
+        assert sum(lost) <= sum([each.size for each in data.requests[:-1]]), name
+    assert checked > len(DEMO)
+
+
 def walk_api(figures: Figures, client: TestClient) -> None:
     """Note the figures of the HTTP API, which the web UI shows."""
 
@@ -127,7 +161,7 @@ def walk_api(figures: Figures, client: TestClient) -> None:
         found = each["figures"]
         figures.note(
             "overview", each["conversation"]["name"], messages=each["conversation"]["length"],
-            **{name: found[name] for name in ("requests", "failed", "input", "output", "cache_read", "cost")},
+            **{name: found[name] for name in TOTALS},
             cache_share=share(found["cache_share"]),
         )  # fmt: skip
     checked = client.post("/api/overview/findings", json={"names": CONVERSATIONS}).json()["conversations"]
@@ -137,14 +171,18 @@ def walk_api(figures: Figures, client: TestClient) -> None:
         compared = ask("compare", a=name, b=CONVERSATIONS[0])["a"]
         figures.note("comparison", name, **{each: compared[each] for each in (*TOTALS, "rewrite_factor")})
         for each in ask(f"conversations/{name}/sub-agents")["agents"]:
-            shown = ("requests", "failed", "input", "output", "cost")
+            shown = ("requests", "failed", "input", "estimated", "output", "cost")
             figures.note("sub-agents", each["name"], **{one: each[one] for one in shown})
         timeline = ask(f"conversations/{name}/timeline")
         totals = timeline["totals"]
         figures.note(
             "timeline", name, failed=totals.get("failed", 0), cost=totals["cost"],
-            **{each: totals[each] for each in ("requests", "input", "output", "cache_read")},
+            **{each: totals[each] for each in ("requests", "input", "estimated", "output", "cache_read")},
         )  # fmt: skip
+        sizes = {(each["channel"], each["request"]): each["used"] for each in timeline["requests"]}
+        figures.note("steps", name, estimated=sum(each["estimated"] for each in timeline["requests"]))
+        if name == "transcript":  # the provider reported no usage
+            assert totals["estimated"] == sum(each["used"] for each in timeline["requests"]) > totals["input"] == 0
         for step in timeline["requests"]:
             about = f"{name}/{step['model']}/{step['request']}"
             figures.note(
@@ -162,15 +200,33 @@ def walk_api(figures: Figures, client: TestClient) -> None:
             composition = ask(f"conversations/{name}/requests/{step['channel']}/{step['request']}/composition")
             figures.note("composition", about, size=composition["tokens"], cost=composition["cost"])
             assert sum(each["tokens"] for each in composition["causes"]) == composition["tokens"], about
-            lines = ask(f"conversations/{name}/requests/{step['channel']}/{step['request']}/lines", limit=1_000)[
-                "lines"
-            ]
+            figures.note("composition", about, **by_cause(list_causes_of_tokens(composition)))
+            lines = ask(
+                f"conversations/{name}/requests/{step['channel']}/{step['request']}/lines", limit=1_000, detailed="true"
+            )["lines"]
+            head, lines = [[each for each in lines if (each["index"] < 0) is is_head] for is_head in (True, False)]
             budget = request["budget"]
             above = budget["system"] + budget["tools"] + budget["overhead"]
             figures.note("lines", about, size=above + sum(each["tokens"] for each in lines), lines=len(lines))
             if same := [each["tokens"] for each in lines if each["state"] == "shared"]:
-                figures.note("lines", about, shared=above + sum(same))
+                # lines are parts of what was measured of this request, where the previous one can have had less in all
+                figures.note("lines", about, shared=min(above + sum(same), sizes[step["channel"], step["request"] - 1]))
+            figures.note(
+                "lines", about, **sum_head(head), **number_messages([each["tokens"] for each in lines if each["shown"]])
+            )
             figures.note("request", about, lines=request["counts"]["lines"])
+        meter = ask(f"conversations/{name}")["gauge"]
+        last = max(timeline["requests"], key=lambda each: each["time"])
+        figures.note(
+            "meter", f"{name}/{last['model']}/{last['request']}", size=meter["used"], window=meter["window"],
+            room=meter["available"],
+        )  # fmt: skip
+        for change in ({}, {"edit": "1", "text": "Something else."}):
+            following = client.get(f"/api/conversations/{name}/next", params={"limit": 1, **change})
+            if following.status_code == 200:
+                about = f"{name}, next {sorted(change)}"
+                figures.note("next", about, shared=following.json()["shared"]["tokens"])
+                figures.note("costs of the next", about, shared=following.json()["cost"]["cached_kept"])
         found = ask(f"conversations/{name}/findings")
         figures.note(
             "findings", name, cache_share=share(found["costs"]["cache_share"]),
@@ -180,6 +236,37 @@ def walk_api(figures: Figures, client: TestClient) -> None:
             figures.note(
                 "findings", f"{name}, finding {place}", **{key: each[key] for key in ("code", "tokens", "cost")}
             )
+
+
+def list_causes_of_tokens(composition: Any) -> Iterator[tuple[str, str, int, float | None]]:
+    """Return kind, tool, tokens and cost of what the inspector shows a request to be made of."""
+    for each in composition["causes"]:
+        is_of_tools = each["cause"] in ("tool", "result")
+        for one in each.get("children", [each]) if is_of_tools else [each]:
+            yield each["cause"], one.get("tool", "") if is_of_tools else "", one["tokens"], one["cost"]
+    for each in composition["answer"]:
+        yield each["kind"], each["name"], each["tokens"], each["cost"]
+
+
+def sum_head(lines: Iterable[Any]) -> dict[str, int]:
+    """Return the tokens of each tool and of the system prompt as figures."""
+    found: dict[str, int] = defaultdict(int)
+    for each in lines:
+        found[f"tokens of {each['role']} {each.get('tool', '')}"] += each["tokens"]
+    return found
+
+
+def number_messages(tokens: Sequence[int]) -> dict[str, int]:
+    """Return the tokens of each message as figures, which are compared where a request has as many of them."""
+    return {f"message {place} of {len(tokens)}": each for place, each in enumerate(tokens)}
+
+
+def by_cause(found: Iterable[tuple[str, str, int, float | None]]) -> dict[str, object]:
+    """Return the tokens and the cost of each cause of a request as figures."""
+    named: dict[str, object] = {}
+    for kind, tool, tokens, cost in found:
+        named |= {f"tokens of {kind} {tool}": tokens, f"cost of {kind} {tool}": cost}
+    return named
 
 
 def share(value: float | None) -> float | None:
@@ -231,7 +318,10 @@ def walk_commands(figures: Figures, run: Run, address: str) -> None:
         )  # fmt: skip
         table = run("findings", name, "--store", address)
         assert not find_internal_numbers(table)
-        figures.note("table", name, causes=list_causes(CODE.findall(table)))
+        listed = {each["code"] for each in found["findings"] if each["cause"] not in HARMLESS}
+        assert set(CODE.findall(table)) == listed
+        costs_of_rows = [float(each) for each in re.findall(r"^ *\$([\d.]+) ", table, re.MULTILINE)]
+        assert costs_of_rows == sorted(costs_of_rows, reverse=True), "a row is one cause and place"
         for place, each in enumerate(found["findings"]):
             figures.note(
                 "command", f"{name}, finding {place}", **{key: each[key] for key in ("code", "tokens", "cost")}
@@ -246,15 +336,43 @@ def walk_shared_files(figures: Figures, address: str) -> None:
             figures.note(
                 "shared file", name, causes=list_causes(each.code for each in data.findings), input=data.input,
                 output=data.output, cost=data.cost, cache_share=share(data.cache_share), failed=data.failed,
-                requests=data.requests_count, rewrite_factor=data.rewrite_factor,
+                requests=data.requests_count, estimated=data.estimated, rewrite_factor=data.rewrite_factor,
             )  # fmt: skip
+            rows: list[SharedRow] = []
             for each in data.requests:
                 assert each.number < FIRST_UNANSWERED
                 about = f"{name}/{each.model}/{each.number}{', failed' if each.status == 'unanswered' else ''}"
                 figures.note(
                     "shared file", about, size=each.size, output=each.output, input=each.input, cost=each.cost,
-                    cache_read=each.cache_read, window=each.window,
+                    cache_read=each.cache_read, window=each.window, **by_cause(map(astuple, each.costs)),
                 )  # fmt: skip
+                rows = [*rows[: each.same], *each.rows]
+                tokens = list(distribute_rows(each, rows))
+                figures.note("rows of a shared file", about, size=sum(tokens) + each.overhead)
+                figures.note("rows of a shared file", about, **sum_rows(rows, tokens, data.items))
+
+
+def distribute_rows(request: SharedRequest, rows: Sequence[SharedRow]) -> Iterator[int]:
+    """Return the tokens of each row, as the script of the file computes them."""
+    start = 0
+    for count, tokens in request.parts:
+        yield from distribute(tokens, [each.weight for each in rows[start : start + count]])
+        start += count
+
+
+def sum_rows(rows: Sequence[SharedRow], tokens: Sequence[int], items: Sequence[SharedItem]) -> dict[str, int]:
+    """Return the tokens of tools, the system prompt, tool results and each message as figures."""
+    found: dict[str, int] = defaultdict(int)
+    messages: dict[str, int] = defaultdict(int)
+    for row, count in zip(rows, tokens, strict=True):
+        item = items[row.item]
+        if item.kind in ("tool", "system"):
+            found[f"tokens of {item.kind} {item.name}"] += count
+        elif item.type == "tool_result":
+            found[f"tokens of result {item.name}"] += count
+        if item.kind == "message":
+            messages[row.path.partition("]")[0]] += count
+    return {**found, **number_messages(list(messages.values()))}
 
 
 def walk_agent_tools(figures: Figures, address: str) -> None:

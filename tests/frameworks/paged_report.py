@@ -38,8 +38,13 @@ def check_fitted(fake: FakeVendors, steps: int = STEPS) -> None:
     assert not fake.refused
     assert not fake.defects
     assert len(fake.records) == steps + 1
-    requests = [[*_list_content(record)] for record in fake.records]
-    assert 0 < sum(later[: len(before)] != before for before, later in pairwise(requests)) < steps / 5
+    assert 0 < len(list_cuts(fake)) < steps / 5
+
+
+def list_cuts(fake: FakeVendors) -> list[RequestRecord]:
+    """Return the requests that do not extend the one before."""
+    requests = [(record, [*_list_content(record)]) for record in fake.records]
+    return [record for (_, before), (record, later) in pairwise(requests) if later[: len(before)] != before]
 
 
 def _list_content(record: RequestRecord) -> Iterator[object]:

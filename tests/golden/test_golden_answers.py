@@ -1,6 +1,7 @@
 """Answers of the server and the commands about a stored conversation have the recorded names."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import contextc as cc
 from contextc._json import JSONObject
@@ -19,8 +20,18 @@ def test_http_answers_are_the_same(store: cc.Store, file: Path, tmp_path: Path) 
     document = found["/api/openapi.json"]
     document["body"] = _without_additions(expected["/api/openapi.json"]["body"], document["body"])
     for path, answer in expected.items():
-        assert_same(mapped(answer, lasting), found.get(path), path, grows=True)
+        assert_same(mapped(_corrected(answer), lasting), found.get(path), path, grows=True)
     assert [*found] == [*expected]
+
+
+def _corrected(answer: JSONObject) -> JSONObject:
+    """An answer as it was recorded, but for a request without usage, whose total was wrongly called measured."""
+    body: Any = answer.get("body")
+    given = cast(JSONObject, body) if isinstance(body, dict) else {}
+    if "budget" in given and given.get("usage", "") is None:
+        how = given["budget"]["how"].replace("measured", "estimated")
+        return {**answer, "body": {**given, "budget": {**given["budget"], "how": how}}}
+    return answer
 
 
 def _without_additions(expected: JSONObject, found: JSONObject) -> JSONObject:
@@ -83,4 +94,5 @@ def test_commands_print_the_same_json(store: cc.Store, file: Path, tmp_path: Pat
     recorded, found = read("commands.json"), server_answers.commands(file, tmp_path)
     known, report = recorded["doctor"]["printed"]["settings"], found["doctor"]["printed"]
     report["settings"] = [each for each in report["settings"] if each in known]  # settings may be added
+    recorded["compile work"]["printed"]["budget"]["measured"] = False  # it was not sent, so no total was reported
     assert_same(recorded, found, "what a command prints")

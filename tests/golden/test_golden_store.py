@@ -29,7 +29,9 @@ from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 
 ADDED = (
     "step.body.first_chunk",
+    "manifest.body.observed.untimed",
     "manifest.body.shared_counts",
+    "manifest.body.previous_input",
     "channel.state.cache_key",
     "head.body.prompt_cache_key",
     "event.body<compaction>.cost",

@@ -10,6 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import contextc as cc
+from tests.mcp.forked_servers import forked
 from tests.sdk_comparison.ai_sdk_process import CACHE, LONGEST_INSTALL, Unavailable, find_node, installed
 
 HERE = Path(__file__).parent / "published"
@@ -51,7 +52,7 @@ def published_for_python() -> list[cc.MCPServer]:
             (folder / "installed").touch()
     return [
         cc.MCPServer(
-            name=name, command=sys.executable, args=["-m", f"mcp_server_{name}"], env={"PYTHONPATH": str(folder)}
+            name=name, command=sys.executable, args=forked("-m", f"mcp_server_{name}"), env={"PYTHONPATH": str(folder)}
         )
         for name in ("git", "time")
     ]

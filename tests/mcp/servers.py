@@ -6,6 +6,7 @@ from typing import Any
 
 import contextc as cc
 from contextc.testing import Answer, FakeModel
+from tests.mcp.forked_servers import forked
 
 HERE = Path(__file__).parent
 
@@ -17,19 +18,21 @@ def plain(*modes: str, name: str = "plain", **options: Any) -> cc.MCPServer:
 
 def modern(*modes: str, name: str = "modern", **options: Any) -> cc.MCPServer:
     """Return the server of the newer protocol."""
-    return cc.MCPServer(name=name, command=sys.executable, args=[str(HERE / "modern_server.py"), *modes], **options)
+    return cc.MCPServer(
+        name=name, command=sys.executable, args=forked(str(HERE / "modern_server.py"), *modes), **options
+    )
 
 
 def asking(**options: Any) -> cc.MCPServer:
     """Return the server that asks questions."""
-    return cc.MCPServer(name="asking", command=sys.executable, args=[str(HERE / "asking_server.py")], **options)
+    return cc.MCPServer(name="asking", command=sys.executable, args=forked(str(HERE / "asking_server.py")), **options)
 
 
 def configure_asking(home: Path) -> None:
     """Configure the server that asks questions for the user of a home directory."""
     file = home / ".config" / "contextc" / "contextc.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    words = f"command = {sys.executable!r}\nargs = [{str(HERE / 'asking_server.py')!r}]\nneeds_approval = false\n"
+    words = f"command = {sys.executable!r}\nargs = {forked(str(HERE / 'asking_server.py'))!r}\nneeds_approval = false\n"
     with file.open("a") as settings:
         settings.write(f"\n[mcp.asking]\n{words}")
 

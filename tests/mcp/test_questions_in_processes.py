@@ -18,12 +18,12 @@ from contextc.worker import TurnWorker, WorkerOptions, submit_sync
 from tests.mcp.servers import asking
 from tests.worker.worker_process import HEARTBEAT, LEASE, finished, wait_until
 
-PROCESSES = multiprocessing.get_context("spawn")
+PROCESSES = multiprocessing.get_context("forkserver")
 PATIENCE = 60
 ORDER = cc.tool_call("c1", "asking__order", {"drink": "tea"})
 
 
-def make_agent(store: cc.Store, folder: Path) -> cc.AgentExecutor:
+def make_agent(store: cc.Store, folder: Path, server: cc.MCPServer) -> cc.AgentExecutor:
     async def hang() -> str:
         """Never end, if the file `hang` is there."""
         (folder / "hangs").touch()
@@ -35,7 +35,7 @@ def make_agent(store: cc.Store, folder: Path) -> cc.AgentExecutor:
         lambda request: "Done." if request.messages[-1].tool_results else [ORDER, cc.tool_call("c2", "hang", {})]
     )
     return cc.AgentExecutor(
-        store, model, tools=[hang], mcp_servers=[asking()], approve=cc.Suspend(), triggers=(), lease_seconds=LEASE
+        store, model, tools=[hang], mcp_servers=[server], approve=cc.Suspend(), triggers=(), lease_seconds=LEASE
     )
 
 
@@ -45,14 +45,14 @@ async def run_turn(executor: cc.AgentExecutor, given: str | None) -> cc.TurnResu
         return await asyncio.wait_for(turn.wait(), PATIENCE)
 
 
-def run_first(address: str, folder: Path) -> None:
+def run_first(address: str, folder: Path, server: cc.MCPServer) -> None:
     with cc.open_store(address) as store:
-        asyncio.run(run_turn(make_agent(store, folder), "Go."))
+        asyncio.run(run_turn(make_agent(store, folder, server), "Go."))
 
 
-def run_worker(address: str, folder: Path) -> None:
+def run_worker(address: str, folder: Path, server: cc.MCPServer) -> None:
     with cc.open_store(address) as store:
-        worker = TurnWorker(store, {"assistant": make_agent(store, folder)}, WorkerOptions(heartbeat=HEARTBEAT))
+        worker = TurnWorker(store, {"assistant": make_agent(store, folder, server)}, WorkerOptions(heartbeat=HEARTBEAT))
         asyncio.run(command._run(worker, None, 0))  # pyright: ignore[reportPrivateUsage]
 
 
@@ -73,20 +73,20 @@ def test_killed_while_a_question_waits_and_another_tool_runs(tmp_path: Path) -> 
     address = f"sqlite:///{tmp_path}/chat.db"
     (tmp_path / "hang").touch()
     with cc.open_store(address) as store:
-        process = PROCESSES.Process(target=run_first, args=(address, tmp_path))
+        process = PROCESSES.Process(target=run_first, args=(address, tmp_path, asking()))
         process.start()
         wait_until(lambda: asked(store) and (tmp_path / "hangs").exists(), "the server asked, and the other tool runs")
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         process.join(PATIENCE)
         (tmp_path / "hang").unlink()
-        assert asyncio.run(run_turn(make_agent(store, tmp_path), None)).finish == "waiting"
+        assert asyncio.run(run_turn(make_agent(store, tmp_path, asking()), None)).finish == "waiting"
         assert [each for each in store.events("demo") if isinstance(each, TurnInterrupted)]
         assert {*results(store)} == {"c2"}
         assert "Whether the tool ran is not known" in results(store)["c2"].text
         (question,) = asked(store)
         store.answer_approval(question.id, True, content={"size": "small"})
-        assert asyncio.run(run_turn(make_agent(store, tmp_path), None)).finish == "stop"
+        assert asyncio.run(run_turn(make_agent(store, tmp_path, asking()), None)).finish == "stop"
         assert results(store)["c1"].text == 'One tea, {"size": "small"}.'
         assert is_sound(store)
 
@@ -94,8 +94,8 @@ def test_killed_while_a_question_waits_and_another_tool_runs(tmp_path: Path) -> 
 def test_a_worker_is_free_while_a_question_waits(new_postgres_address: str, tmp_path: Path) -> None:
     """Asked on one worker, which is killed; answered here, together with the job; done on another one."""
     with cc.open_store(new_postgres_address) as store:
-        first = PROCESSES.Process(target=run_worker, args=(new_postgres_address, tmp_path))
-        second = PROCESSES.Process(target=run_worker, args=(new_postgres_address, tmp_path))
+        first = PROCESSES.Process(target=run_worker, args=(new_postgres_address, tmp_path, asking()))
+        second = PROCESSES.Process(target=run_worker, args=(new_postgres_address, tmp_path, asking()))
         try:
             first.start()
             submit_sync(store, "demo", "Go.")

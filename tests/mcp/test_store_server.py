@@ -16,6 +16,7 @@ from contextc.errors import InvalidInput, UnknownConversation
 from contextc.interchange import import_session
 from contextc.testing import FakeModel
 from mcp import Client, StdioServerParameters
+from tests.mcp.forked_servers import forked
 from tests.transcript_files import CLAUDE_ID, claude_file, claude_lines, written
 
 OTHER_ID = f"4e{CLAUDE_ID[2:]}"
@@ -47,7 +48,7 @@ def ask(project: Path, *calls: tuple[str, JSONObject], options: tuple[str, ...] 
         address = f"sqlite:///{project.parent}/chat.db"
         server = StdioServerParameters(
             command=sys.executable,
-            args=["-m", "contextc", "mcp", "--store", address, *options],
+            args=forked("-m", "contextc", "mcp", "--store", address, *options),
             env={**os.environ, "HOME": str(project.parent)},
             cwd=str(project),
         )

@@ -18,6 +18,7 @@ from contextc._json import decode
 from contextc.interchange import import_session
 from tests.fake_vendors import AcceptedRequest, FakeVendors, Reply, ScriptedCall
 from tests.fake_vendors.responses import FakeResponse, RequestHead, RequestRecord
+from tests.mcp.forked_servers import forked
 from tests.observation.record_cli_sessions import ClaudeCode, Codex
 from tests.observation.session_recorder import named
 
@@ -59,7 +60,7 @@ def in_namespace(standin: FakeVendors) -> Generator[FakeVendors]:
 
 
 def server_arguments(address: str) -> list[str]:
-    return ["-m", "contextc", "mcp", "--store", address]
+    return forked("-m", "contextc", "mcp", "--store", address)
 
 
 def test_claude_code_finds_a_fact_of_its_earlier_session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -166,11 +166,13 @@ def test_programs_that_are_not_needed_are_ended(tmp_path: Path) -> None:
                 second = await call_program(endpoint, tmp_path, "Another one")
                 assert await gone(first.pid)
                 assert not await gone(second.pid, 0.0)
+                again = await call_program(endpoint, tmp_path, "Still there?", after=first)
+                assert again.session == first.session
             async with opened(standin, tmp_path, idle=0.1) as endpoint:
                 third = await call_program(endpoint, tmp_path, "One more")
                 assert await gone(third.pid)
-                again = await call_program(endpoint, tmp_path, "Still there?", after=first)
-                assert again.session == first.session
+                again = await call_program(endpoint, tmp_path, "Still there?", after=third)
+                assert again.session == third.session
 
         asyncio.run(run())
 

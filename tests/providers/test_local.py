@@ -265,35 +265,30 @@ def test_two_concurrent_starts_start_one_server(alone: dict[str, str], model: Pa
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_after_kill_9_the_next_call_starts_another(
-    alone: dict[str, str], model: Path, monkeypatch: pytest.MonkeyPatch
+    shared: dict[str, str], server: LocalServer, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A truncated reply is a transient failure; files of the dead server are ignored."""
-    use(monkeypatch, alone)
+    use(monkeypatch, shared)
     texts: list[str] = []
     provider = cc.provider("local")
     body = asked(provider, "Tell me a long story.", {**provider.stream_settings, "max_tokens": 400}).body
     short = asked(provider, "Say hello.", {**provider.stream_settings, "max_tokens": 4}).body
 
-    async def server() -> LocalServer:
-        found = await asyncio.to_thread(running_server, model, WINDOW, environment=alone)
-        assert found is not None
-        return found
-
-    async def scenario() -> tuple[int, int]:
+    async def scenario() -> LocalServer | None:
         async with endpoint(provider, progress=texts.append) as line:
             async with aclosing(line.stream(ProviderCall(provider=provider, body=body))) as events:
                 await anext(events)
-                first = await server()
-                os.kill(first.pid, signal.SIGKILL)
+                os.kill(server.pid, signal.SIGKILL)
                 with pytest.raises(ProviderFailed) as failed:
                     await rest(events)
             assert failed.value.kind == "transient"
             assert await rest(line.stream(ProviderCall(provider=provider, body=short)))
-            return first.pid, (await server()).pid
+            return await asyncio.to_thread(running_server, model, WINDOW, environment=shared)
 
-    first, second = asyncio.run(scenario())
-    assert first != second
-    assert texts == ["starting the local model …"] * 2
+    another = asyncio.run(scenario())
+    assert another is not None
+    assert another.pid != server.pid
+    assert texts == ["starting the local model …"]
 
 
 @pytest.mark.thorough

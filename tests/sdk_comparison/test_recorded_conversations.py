@@ -17,7 +17,7 @@ def test_recorded_conversations_agree(sdk: Sdk, format: str) -> None:
     all_agree(sdk, format, some(recorded(), 4))
 
 
-@pytest.mark.parametrize("format", TARGETS)
+@pytest.mark.parametrize("format", some([*TARGETS], 3))
 def test_transcripts_of_agents_agree(sdk: Sdk, format: str) -> None:
     """Guarantee 10.5: long conversations with many calls."""
     all_agree(sdk, format, agents())

@@ -108,7 +108,7 @@ def iter_outputs(store: cc.Store) -> Iterator[tuple[str, bytes]]:
         yield "export", b"\n".join(export_lines(store, name))
         with suppress(cc.errors.InvalidInput):  # it has no request
             yield "archive", export_archive(store, name, "har").data
-            yield "shared file", build_shared_file(store, name)
+            yield "shared file", build_shared_file(store, name, notes=True)
         for _, channel, _, _ in store.read(lambda tx, name=name: ledger.load_channels(tx, name)):
             for number in list_requests(store, channel):
                 with suppress(cc.errors.UnknownRequest):

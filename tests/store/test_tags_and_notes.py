@@ -73,6 +73,14 @@ def test_notes_keep_their_text_and_their_time(store: cc.Store) -> None:
     store.delete_note("one", first.number)
     assert store.notes("one") == [second]
     filled(store, "two")
+    store.add_note("two", "first\nÜBER  the fence, and far away")
+    store.append("two", cc.user("über the fence, in a message"))
+    for search in ("über THE fence", "fence, and"):
+        page = store.overviews(search=search, limit=1)
+        found = page.found + (store.overviews(search=search, before=page.next).found if page.next else [])
+        assert [(each.name, each.hit) for each in found] == [("two", 0)]
+        assert found[0].excerpt == "first ÜBER the fence, and far away"
+    assert store.overviews(search="fence, and", tag="none").found == []
     with pytest.raises(InvalidInput, match="has no note"):
         store.delete_note("two", second.number)
     for wrong in ("", " \n", "x" * (MAX_NOTE + 1)):

@@ -48,7 +48,7 @@ def test_the_sums_are_those_of_the_inspector(store: cc.Store) -> None:
     assert found["silent"] == ()
     for name in ("compiled", "executed", "observed"):
         totals = load_totals(store, name)
-        for figure in ("requests", "failed", "input", "output", "cache_read"):
+        for figure in ("requests", "failed", "input", "estimated", "output", "cache_read"):
             assert sum(getattr(each, figure) for each in found[name]) == getattr(totals, figure), figure
         assert totals.input > 0
         assert sum(each.cost for each in found[name]) == pytest.approx(totals.cost or 0.0)

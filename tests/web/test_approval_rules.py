@@ -50,12 +50,12 @@ def rules(server: Served, *, ended: bool = False) -> list[dict[str, Any]]:
 def test_a_decision_makes_a_rule_and_the_next_call_names_it(server: Served, model: str, tmp_path: Path) -> None:
     """Guarantee 18.7."""
     asked = begin(server, model)
-    assert decide(server, asked, arguments="any", seconds=3_600).status_code == 200
+    assert decide(server, asked, arguments="any", seconds=3_600, who="Ada").status_code == 200
     read_events(server.url, "demo", last="turn-finish")
     assert [(tmp_path / name).read_text() for name in ("a.txt", "b.txt")] == ["1", "2"]
     (rule,) = rules(server)
     assert (rule["tool"], rule["scope"], rule["conversation"], rule["who"], rule["expires"] - rule["made"]) == (
-        *("write_file", "conversation", "demo", "http"),
+        *("write_file", "conversation", "demo", "Ada"),
         3_600_000,
     )
     assert rule["text"] == "allow write_file with any arguments, in this conversation"
@@ -63,12 +63,12 @@ def test_a_decision_makes_a_rule_and_the_next_call_names_it(server: Served, mode
     seqs = [each["seq"] for each in messages if any(part["type"] == "tool_call" for part in each["parts"])]
     found = [httpx.get(f"{server.url}/api/conversations/demo/messages/{seq}/approvals").json() for seq in seqs]
     assert [(each["call"], each["who"], each.get("rule", "")) for (each,) in found] == [
-        ("c1", "http", ""),
+        ("c1", "Ada", ""),
         ("c2", "rule", rule["id"]),
     ]
-    assert found[0][0]["text"].startswith("Allowed by http on ")
+    assert found[0][0]["text"].startswith("Allowed by Ada on ")
     assert found[1][0]["text"].startswith(f"Allowed by rule {rule['id']} ({rule['text']}), made on 20")
-    assert found[1][0]["text"].endswith(" UTC by http")
+    assert found[1][0]["text"].endswith(" UTC by Ada")
     user = next(each["seq"] for each in messages if each["role"] == "user")
     assert httpx.get(f"{server.url}/api/conversations/demo/messages/{user}/approvals").json() == []
 

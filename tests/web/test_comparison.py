@@ -104,6 +104,7 @@ def test_any_other_request_can_be_compared(client: TestClient, store: cc.Store) 
     back = ask.request(1, "/comparison", to_request=2)
     assert {each["kind"] for each in back["differences"]} == {"removed"}
     assert back["break_index"] is None
+    assert (back["readable"], back["lost"], back["cost"]) == (None, None, None), "a later request left no cache for it"
     there = ask.request(2, "/comparison", to_conversation="other", to_channel=other.channel, to_request=2)
     assert there["before"]["conversation"] == "other"
     key, word = there["differences"]
@@ -186,6 +187,32 @@ def test_two_conversations_are_compared(client: TestClient, store: cc.Store) -> 
     assert same["first"] is None
     assert client.get("/api/compare", params={"a": "demo", "b": "nowhere"}).status_code == 404
     assert client.get("/api/compare", params={"a": "demo"}).status_code == 400
+
+
+def test_what_costs_most_is_named_and_not_only_what_differs_first(client: TestClient, store: cc.Store) -> None:
+    """Both runs differ first by a tool, which costs little. The time in the system prompt of one costs the money."""
+    clocked, other = Life(store, provider_of(SONNET), "clocked"), Life(store, provider_of(SONNET), "other")
+    clocked.tools = [cc.Tool(name="dig", description="Dig."), *clocked.tools]
+    for minute in (30, 31, 32):
+        text = f"It is 12:{minute} now. " + "Look twice before you change a file. " * 700
+        clocked.fragments = (cc.PromptFragment("identity", text),)
+        other.fragments = (cc.PromptFragment("identity", text.partition("now.")[2]),)
+        read = 5_900 if minute > 30 else 0
+        clocked.turn(f"question {minute}", usage=cc.Usage(input=6_000, output=5, cache_write=6_000))
+        other.turn(
+            f"question {minute}", usage=cc.Usage(input=6_000, output=5, cache_read=read, cache_write=6_000 - read)
+        )
+    for names in (("clocked", "other"), ("other", "clocked")):
+        found = client.get("/api/compare", params=dict(zip("ab", names, strict=True))).json()
+        assert "dig" in found["first"]["reason"]
+        most = found["costliest"]
+        assert most["title"] == "The system prompt changed: it contains the time"
+        side = names.index("clocked")
+        assert most["cost_" + "ab"[side]] > most["cost_" + "ba"[side]] == 0
+        cause = next(each for each in found["causes"] if each["code"] == most["code"])
+        assert cause["ab"[side]]["cost"] == most["cost_" + "ab"[side]]
+    same = client.get("/api/compare", params={"a": "other", "b": "other"}).json()
+    assert same["costliest"] is None
 
 
 def test_ids_of_calls_are_no_difference_between_two_runs(client: TestClient, store: cc.Store) -> None:

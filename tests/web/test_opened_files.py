@@ -82,6 +82,31 @@ def test_a_recording_has_the_whole_inspector_and_leaves_the_store_alone(client: 
     assert client.get("/api/conversations").json()["conversations"] == []
 
 
+def test_requests_without_their_answers_have_not_failed(client: TestClient) -> None:
+    """A file of request bodies: the answers are in the messages of the following ones, or are not recorded, and no
+    time is stated.
+    """
+    bodies = [json.loads(each["request"]["postData"]["text"]) for each in json.loads(har())["log"]["entries"]]
+    view = open_file(client, "bodies.jsonl", "\n".join(map(json.dumps, bodies)).encode())
+    (name,) = view["conversations"]
+    base = f"/api/files/{view['id']}/conversations/{quote(name, safe='')}"
+    timeline = client.get(f"{base}/timeline").json()
+    assert [each["observed"]["status"] for each in timeline["requests"]] == ["unrecorded"] * 2
+    assert "failed" not in timeline["totals"]
+    channel = timeline["requests"][0]["channel"]
+    reply = client.get(f"{base}/requests/{channel}/1/reply").json()
+    assert (reply["status"], reply["began"]) == ("unrecorded", None)
+    assert [(each["time"], each["observed"]["began"]) for each in timeline["requests"]] == [(0, None)] * 2
+    assert client.get(f"{base}/requests/{channel}/1").json()["time"] == 0
+    shared = client.get(f"{base}/export", params={"format": "html"}).text
+    assert shared.count('"began":0') == 2
+    imported = client.post(f"/api/files/{view['id']}/import")
+    assert imported.status_code == 200, imported.text
+    listed = client.get("/api/conversations").json()["conversations"]
+    assert [each["observed"]["imported"] for each in listed] == [True], "or the list shows it as live"
+    assert client.get(f"{base}/findings").json()["findings"] == []
+
+
 def test_an_opened_file_cannot_be_changed_and_is_imported_whole(client: TestClient, store: cc.Store) -> None:
     view = open_file(client, "calls.har", har())
     (name,) = view["conversations"]

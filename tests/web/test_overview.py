@@ -178,6 +178,11 @@ def test_a_search_lists_hits_and_what_was_searched(client: TestClient, store: cc
         (2, "call", "grep"),
     ]
     assert "a needle: here" in entry["hits"][0]["excerpt"]
+    store.add_note("demo", "Where is the thimble?")
+    [entry] = client.get("/api/search", params={"text": "THIMBLE"}).json()["found"]
+    assert [(each["part"], each["seq"], each["excerpt"]) for each in entry["hits"]] == [
+        ("note", 0, "Where is the thimble?")
+    ]
     assert (
         client.get("/api/search", params={"text": " "}).json()["found"]
         == client.get("/api/search").json()["found"]

@@ -111,7 +111,7 @@ def test_title_and_findings_are_those_of_what_is_shared(client: TestClient, stor
     assert shared_data(client, "demo", redact="mail")["title"].startswith("Billing bug of [")
 
 
-def test_tags_and_notes_are_in_the_file_unless_texts_are_removed(client: TestClient, store: cc.Store) -> None:
+def test_tags_are_in_the_file_and_notes_if_they_are_wanted(client: TestClient, store: cc.Store) -> None:
     """Guarantee 2.9: of one request only the notes about it, and redacted like everything else."""
     life = Life(store)
     life.turn("hi")
@@ -125,11 +125,14 @@ def test_tags_and_notes_are_in_the_file_unless_texts_are_removed(client: TestCli
         assert found is not None
         return json.loads(found[1])
 
-    run = shared()
+    assert (shared()["tags"], shared()["notes"], shared(tags=False)["tags"]) == (["a tag"], [], [])
+    run = shared(notes=True)
     assert (run["tags"], [each["text"] for each in run["notes"]]) == (
         ["a tag"],
         ["note of ann@example.com <b>", "about request one"],
     )
-    assert [each["text"] for each in shared(request=1, channel=life.channel)["notes"]] == ["about request one"]
-    assert "ann@example.com" not in str(shared(redact="mail")["notes"])
-    assert (shared(redact="texts")["tags"], shared(redact="texts")["notes"]) == ([], [])
+    assert [each["text"] for each in shared(request=1, channel=life.channel, notes=True)["notes"]] == [
+        "about request one"
+    ]
+    assert "ann@example.com" not in str(shared(redact="mail", notes=True)["notes"])
+    assert (shared(redact="texts")["tags"], shared(redact="texts", notes=True)["notes"]) == ([], [])

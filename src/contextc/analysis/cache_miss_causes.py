@@ -144,19 +144,19 @@ class MissCase:
 
     @cached_property
     def estimated_potential(self) -> int:
-        """The same, from our own count of each element. It is never more than the provider counted in all: the sizes of
-        images and documents can only be guessed.
+        """The same, from our own count of each element. It is never more than either request had in all: the sizes of
+        images and documents can only be guessed, and our count of the same text is corrected differently per request.
         """
-        return min(self._count_potential(), self.now.input)
+        comparison = self.comparison
+        return min(self._count_potential(), self.now.input, comparison.before.input) if comparison is not None else 0
 
     def _count_potential(self) -> int:
         comparison, now = self.comparison, self.now
-        if comparison is None:
-            return 0
+        assert comparison is not None
         if comparison.is_extension:
             return now.charged_before(comparison.before.count)
         if self.is_compaction:
-            return min(comparison.before.input, now.input)
+            return comparison.before.input
         before, shared = comparison.before, comparison.shared
         is_moved = shared == comparison.equal and self.move is not None
         repeated = (count_known_tokens if is_moved else count_repeated_tokens)(before, now, shared)

@@ -102,9 +102,8 @@ class StoreFindings(Struct, frozen=True, kw_only=True):
 
 
 def group_repeated(found: Iterable[Finding]) -> list[list[Finding]]:
-    """Return findings by conversation, cause and place: those of the most expensive cause first, of each cause in the
-    order of the sums of their costs. Each has its most expensive finding first. Only cache misses repeat: other
-    findings are about all requests already.
+    """Return findings by conversation, cause and place, in the order of the sums of their costs. Each has its most
+    expensive finding first. Only cache misses repeat: other findings are about all requests already.
     """
     groups: dict[tuple[str, ...], list[Finding]] = {}
     for each in sort_by_cost(found):
@@ -112,11 +111,7 @@ def group_repeated(found: Iterable[Finding]) -> list[list[Finding]]:
         place = each.evidence[0].path if each.evidence else ""
         key = (each.channel, place) if is_miss else (each.channel, place, each.title, str(each.request))
         groups.setdefault((each.conversation, each.code, *key), []).append(each)
-    causes = {code: place for place, code in enumerate(dict.fromkeys([code for _, code, *_ in groups]))}
-    return sorted(
-        groups.values(),
-        key=lambda some: (causes[some[0].code], cost_order(sum_costs(some), sum([each.tokens for each in some]))),
-    )
+    return sorted(groups.values(), key=lambda some: cost_order(sum_costs(some), sum([each.tokens for each in some])))
 
 
 def list_losses(found: Iterable[Finding]) -> list[RequestLoss]:

@@ -31,7 +31,7 @@ from contextc.analysis.element_costs import (
     is_appended_tool,
     tool_name,
 )
-from contextc.analysis.request_elements import ROLES, Element, RequestView, Section, align_items
+from contextc.analysis.request_elements import ROLES, Element, RequestView, Section, align_items, weigh
 from contextc.compiler.draft import distribute
 from contextc.inspection.line_details import PricedTokens
 from contextc.models.billing import bill_call
@@ -350,7 +350,7 @@ class CauseSplitter:
 
     def _count(self, section: Section, tokens: float) -> dict[Cause, float]:
         found: dict[Cause, float] = {}
-        for element, size in zip(section.elements, section.tokens, strict=True):
+        for element, size in zip(section.elements, _exact_sizes(section), strict=True):
             if tokens <= 0:
                 break
             cause = self.cause_of(element)
@@ -376,6 +376,16 @@ class CauseSplitter:
         if element.type == "tool_result":
             return Cause("result", self._run.tool_of(element).name)
         return Cause("reasoning" if element.type == "reasoning" else "history")
+
+
+def _exact_sizes(section: Section) -> Sequence[float]:
+    """Return the tokens of each element by our own count, those of tool definitions not rounded: they are few, and the
+    provider may count several times as many.
+    """
+    if not section.elements or section.elements[0].kind != "tool":
+        return section.tokens
+    weights = [weigh(each) for each in section.elements]
+    return [section.total * each / (sum(weights) or 1) for each in weights]
 
 
 def _add_sums(sums: dict[Cause, float], more: dict[Cause, float]) -> None:
@@ -551,6 +561,18 @@ def add_head_tokens(request: RequestView, messages: Mapping[InputKind, int]) -> 
     return {**found, "overhead": budget.input - sum(found.values())}
 
 
+def count_input(request: RequestView, splitter: CauseSplitter) -> dict[tuple[str, str], int]:
+    """Return the input tokens of a request by kind and tool, as its composition has them: they add up to the budget."""
+    budget = request.record.corrected_budget
+    found = {("system", ""): 0 if request.system.elements or request.leading.elements else budget.system}
+    found["tool", ""] = 0 if request.tools.elements else budget.tools
+    for element, tokens in zip(request.elements(), request.listed_tokens, strict=True):
+        kind, name, _ = splitter.cause_of(element)
+        found[kind, name] = found.get((kind, name), 0) + tokens
+    found["overhead", ""] = budget.input - sum(found.values())
+    return {cause: tokens for cause, tokens in found.items() if tokens}
+
+
 # ── one request ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -566,9 +588,6 @@ def compute_composition(loaded: SingleRequest) -> RequestComposition:
         kind: sum([each.tokens for each in parts[kind] if each.is_message]) for kind in MESSAGE_KINDS if kind in parts
     }
     kinds = add_head_tokens(request, messages)
-    if "system" in parts:
-        shares = distribute(kinds["system"], [round(each.counted) for each in parts["system"]])
-        parts["system"] = [each._replace(tokens=size) for each, size in zip(parts["system"], shares, strict=True)]
     for kind in ("system", "tool"):
         if kinds[kind] and kind not in parts:
             parts[kind] = [_Part(kind, (), "", 0.0, 0.0, str, tokens=kinds[kind])]
@@ -661,14 +680,16 @@ def _list_parts(loaded: SingleRequest, run: ChannelRun, splitter: CauseSplitter)
     request = loaded.request
     system = request.system.total + request.leading.total
     fragments = list(_fragment_parts(loaded, request.head_tokens_before("system"), system))
-    start = 0
+    start, at = 0, 0
     for section in request.head_sections:
         if section is request.tools:
             yield from _tool_parts(request, start, splitter)
         elif not fragments:
             parts = _section_parts(section, start, [None] * len(section.elements), run, splitter)
-            yield from [part for part in parts if part.counted]
+            shares = request.head_tokens[at : at + len(section.elements)]
+            yield from [part._replace(tokens=size) for part, size in zip(parts, shares, strict=True) if size]
         start += section.total
+        at += len(section.elements)
     yield from fragments
     at = 0
     for section, lines in zip(request.rows.sections, loaded.lines, strict=True):
@@ -679,13 +700,12 @@ def _list_parts(loaded: SingleRequest, run: ChannelRun, splitter: CauseSplitter)
 
 
 def _tool_parts(request: RequestView, start: float, splitter: CauseSplitter) -> Iterator[_Part]:
-    """Return the tool definitions. Our own count is distributed like the tokens of the budget, but not rounded."""
-    factor = request.tools.total / (sum(request.tool_tokens) or 1)
-    for element, tokens in zip(request.tools.elements, request.tool_tokens, strict=True):
+    tools = request.tools
+    for element, counted, tokens in zip(tools.elements, _exact_sizes(tools), request.tool_tokens, strict=True):
         if tokens:
             name = splitter.cause_of(element).name
-            yield _Part("tool", (name,), name, start, tokens * factor, partial(str, name), tokens=tokens)
-        start += tokens * factor
+            yield _Part("tool", (name,), name, start, counted, partial(str, name), tokens=tokens)
+        start += counted
 
 
 def match_elements_to_lines(section: Section, lines: SectionLines) -> list[int | None]:
@@ -696,10 +716,11 @@ def match_elements_to_lines(section: Section, lines: SectionLines) -> list[int |
 def _fragment_parts(loaded: SingleRequest, start: float, total: float) -> Iterator[_Part]:
     """Return the static fragments of the system prompt. They have its tokens in proportion to their own."""
     found = [each for each in loaded.fragments if each.lifecycle == "static" and each.tokens]
-    whole = sum([each.tokens for each in found])
-    for fragment in found if total else ():
-        counted = total * fragment.tokens / whole
-        yield _Part("system", (), "", start, counted, partial(str, fragment.id))
+    sizes = [each.tokens for each in found]
+    shares = distribute(loaded.request.record.corrected_budget.system, sizes)
+    for fragment, tokens in zip(found, shares, strict=True) if total else ():
+        counted = total * fragment.tokens / sum(sizes)
+        yield _Part("system", (), "", start, counted, partial(str, fragment.id), tokens=tokens)
         start += counted
 
 

@@ -96,7 +96,11 @@ def broken_rules(view: StoredConversation, code: FindingCode) -> Iterator[Findin
 
 def _requests_to_check(requests: Sequence[RequestView]) -> list[RequestView]:
     refused = {NUMBER.sub("#", _reason(each)): each for each in requests if _is_refused(each)}
-    last = {each.record.epoch: each for each in requests if each.status == "unanswered" and not _is_inexact(each)}
+    last = {
+        each.record.epoch: each
+        for each in requests
+        if each.status in ("unanswered", "unrecorded") and not _is_inexact(each)
+    }
     chosen = [*list(refused.values())[-MAX_CHECKED:], *reversed(list(last.values()))][:MAX_CHECKED]
     return sorted({id(each): each for each in chosen}.values(), key=lambda each: each.began)
 
@@ -179,7 +183,7 @@ def _group_failures(
 def _find_failed(view: StoredConversation) -> Iterator[FailedRequest]:
     for requests in view.channels.values():
         for index, request in enumerate(requests):
-            if request.observed is None or request.status == "ok" or _is_without_reply(request.observed):
+            if request.observed is None or not request.observed.has_failed or _is_without_reply(request.observed):
                 continue
             yield FailedRequest(
                 cite(request, after=shorten(request.observed.error)),

@@ -105,7 +105,7 @@ $ contextc findings demo --store sqlite:///demo.db
                                    12:01. Be exact. Be exact. Be
                                    fix: Move the time to the end of the conversation, or leave it
                                    out.
-2 findings. Costs of different causes can overlap, so they are not added up.
+2 findings with 1 cause. Costs of different causes can overlap, so they are not added up.
 ```
 
 ## What the provider says

@@ -41,7 +41,7 @@ from contextc.analysis.changed_content import (
     number_by_name,
     recognise,
 )
-from contextc.analysis.conversation_findings import find_all, group_by_cause
+from contextc.analysis.conversation_findings import CauseSummary, find_all, group_by_cause
 from contextc.analysis.conversation_loader import StoredConversation, load_two_conversations
 from contextc.analysis.cost_by_content import ConversationCosts, CostLine, compute_costs
 from contextc.analysis.element_costs import call_name, has_media, read_arguments, tool_name
@@ -51,6 +51,7 @@ from contextc.compiler.draft import distribute
 from contextc.compiler.past_requests import MARK_FIELDS, load_channel_formatter, rebuild_session_view
 from contextc.formats.base import Request
 from contextc.inspection.diff import Segment, diff_texts, show_text
+from contextc.inspection.line_details import compute_item_costs
 from contextc.inspection.request_timeline import load_totals
 from contextc.linting.request_reading import coerce_request
 from contextc.messages import Media, Message, ProviderBlock, Reasoning, Text, ToolCall, ToolResult
@@ -76,7 +77,8 @@ class ComparedItem(Struct, kw_only=True, eq=False, dict=True):
     """A tool, a block of the system prompt, or a block of a message.
 
     `key` is equal for equal content. `shape` is equal for items that can be versions of each other. `tokens` are as the
-    provider counts them. `text` is what a person reads: texts with their line breaks, and JSON with indents.
+    provider counts them, and `cost` is their share in the price of the input, if that is known. `text` is what a person
+    reads: texts with their line breaks, and JSON with indents.
     """
 
     section: ItemSection
@@ -87,6 +89,7 @@ class ComparedItem(Struct, kw_only=True, eq=False, dict=True):
     key: bytes
     path: str
     tokens: int = 0
+    cost: float | None = None
     element: Element | None = None
     shown: str = ""
 
@@ -304,7 +307,8 @@ TIER_TEXTS = {
 class Difference(Struct, frozen=True, kw_only=True):
     """One difference. `before` and `after` are its paths in both requests; "" where only one has it.
 
-    `tokens` are those of the later version, or of the earlier one if it was removed. `unchanged` is the number of equal
+    `tokens` are those of the later version, or of the earlier one if it was removed. `cost` is what the later version
+    cost in this request, in dollars; None if that is unknown, or if it was removed. `unchanged` is the number of equal
     items between the previous difference and this one, and `unchanged_tokens` their tokens. `note` is what changed in
     a few words, such as "it contains the time". `is_break` is True if the prefix breaks here. A block is `moved` if it
     left its place, where the prefix breaks, for a later one; its `note` says which. The `type` of a reminder that moved
@@ -324,6 +328,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     note: str
     is_break: bool
     segments: tuple[Segment, ...]
+    cost: float | None = None
 
 
 class ComparedRequest(Struct, frozen=True, kw_only=True):
@@ -346,10 +351,10 @@ class RequestComparison(Struct, frozen=True, kw_only=True):
     what it is, `fix` how to avoid it. `readable` are the tokens that `after` could read from the cache that `before`
     left, by the rules of the provider. `lost` are tokens that both have and that were not read, by the provider's own
     figures if it reported any. `cost` is what they cost more than a read from the cache, in dollars; None if that is
-    unknown. With `cost_is_lower_bound` a factor of a price is unknown. Requests to different models share no cache:
-    then `shares_cache` is False, and these three are None. So they are if the rules of the cache are not known, and for
-    an observed request that continues an earlier response by its id: it contains only what is new, and the provider has
-    the rest.
+    unknown. With `cost_is_lower_bound` a factor of all prices is unknown. Requests to different models share no cache:
+    then `shares_cache` is False, and these three are None. So they are if `before` was sent later than `after`, if the
+    rules of the cache are not known, and for an observed request that continues an earlier response by its id: it
+    contains only what is new, and the provider has the rest.
 
     `as_messages` is True if the formats differ, so that contextc messages are compared. `unchanged` and
     `unchanged_tokens` count equal items. `omitted` is the number of differences that are left out, and `cut` is True if
@@ -401,7 +406,7 @@ def name_request(view: RequestView) -> ComparedRequest:
         request=view.number,
         model=f"{view.channel.provider}:{view.channel.model}",
         format=view.format,
-        time=view.began,
+        time=view.stated_began,
         input=view.input,
     )
 
@@ -416,6 +421,11 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
         )  # fmt: skip
     as_messages = before.format != now.format
     old, new = load_compared_items(store, before, now)
+    if now.usage is not None:
+        tokens = [each.tokens for each in new]
+        prices = compute_item_costs(now.model, tokens, now.input - sum(tokens), now.usage)
+        for item, cost in zip(new, prices, strict=True):
+            item.cost = cost
     continues_response = now.observed is not None and bool(now.record.session) and before.channel == now.channel
     if continues_response:  # it has only what is new: the provider has the messages before it
         old = [each for each in old if each.section != "messages"]
@@ -445,8 +455,9 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
         is_own = now.observed is None and before.channel == now.channel and before.number == now.number - 1
         trim = describe_trim(now, changed, is_removed=broken.new is None) if is_own else None
         reason, fix = (f"{trim.title}.", trim.fix) if trim is not None else (reason, fix)
+    costs = [each.cost for each in kept]
     figures = _CacheFigures()
-    if compared is not None and known_rules is not None and not continues_response:
+    if compared is not None and known_rules is not None and not continues_response and not _is_sent_after(before, now):
         figures = _count_cached(known_rules, before, now)
     return RequestComparison(
         before=name_request(before),
@@ -460,7 +471,7 @@ def compare_two_requests(store: Store, before: RequestView | None, now: RequestV
         readable=figures.readable,
         lost=figures.lost,
         cost=figures.cost,
-        cost_is_lower_bound=figures.cost is not None and figures.cost_is_lower_bound,
+        cost_is_lower_bound=now.cost_is_lower_bound and any([each is not None for each in (figures.cost, *costs)]),
         unchanged=aligned.unchanged,
         unchanged_tokens=aligned.tokens,
         omitted=len(ordered) - len(kept),
@@ -619,11 +630,17 @@ def count_equal_items(old: Sequence[ComparedItem], new: Sequence[ComparedItem]) 
     return count_common_prefix([each.key for each in old], [each.key for each in new])
 
 
+def _is_sent_after(one: RequestView, other: RequestView) -> bool:
+    """Return True if a request was sent after another one, so that it left nothing in the cache for it."""
+    if one.channel == other.channel and one.began == other.began:
+        return one.number > other.number
+    return one.began > other.began
+
+
 class _CacheFigures(Struct, frozen=True):
     readable: int | None = None
     lost: int | None = None
     cost: float | None = None
-    cost_is_lower_bound: bool = False
 
 
 def _count_cached(rules: CacheRules, before: RequestView, now: RequestView) -> _CacheFigures:
@@ -642,7 +659,7 @@ def _count_cached(rules: CacheRules, before: RequestView, now: RequestView) -> _
         compared = compare_requests(rules, before, now)
     is_small = compared.is_extension and case.missed < case.threshold
     lost = 0 if is_small else case.missed
-    return _CacheFigures(outlook.tokens, lost, compute_cost(case, lost), now.cost_is_lower_bound)
+    return _CacheFigures(outlook.tokens, lost, compute_cost(case, lost))
 
 
 # ── texts ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -679,6 +696,7 @@ class _Texts:
             note=note,
             is_break=is_break,
             segments=tuple(segments),
+            cost=None if change.new is None or is_order else change.new.cost,
         )
 
 
@@ -802,7 +820,7 @@ ALIKE_SHARE = 0.5
 
 class RunFigures(Struct, frozen=True, kw_only=True):
     """The figures of one conversation. Shares, costs and factors are None if they are unknown. Times are in Unix
-    milliseconds.
+    milliseconds. `estimated` is the estimated input of requests for which the provider reported no tokens.
     """
 
     conversation: str
@@ -819,6 +837,7 @@ class RunFigures(Struct, frozen=True, kw_only=True):
     rewrite_factor: float | None
     began: int
     ended: int
+    estimated: int = 0
 
 
 class CauseSums(Struct, frozen=True, kw_only=True):
@@ -866,9 +885,22 @@ class FirstDifference(Struct, frozen=True, kw_only=True):
     equal_tokens: int = 0
 
 
+class CostliestDifference(Struct, frozen=True, kw_only=True):
+    """The cause of findings whose cost differs most between two conversations. `title` is that of its most expensive
+    finding. A cost is 0 without such findings.
+    """
+
+    code: str
+    title: str
+    cost_a: float
+    cost_b: float
+    cost_is_lower_bound: bool = False
+
+
 class ConversationComparison(Struct, frozen=True, kw_only=True):
     """Two conversations side by side. `first` is None if all their requests are the same. Requests that differ only in
-    ids of calls, which are new in each run, are named if no other differs.
+    ids of calls, which are new in each run, are named if no other differs. `costliest` is None if no finding has a
+    known cost, or if all causes cost the same.
     """
 
     a: RunFigures
@@ -876,23 +908,29 @@ class ConversationComparison(Struct, frozen=True, kw_only=True):
     causes: tuple[ComparedCause, ...]
     costs: tuple[ComparedCost, ...]
     first: FirstDifference | None
+    costliest: CostliestDifference | None = None
 
 
 def compare_conversations(store: Store, one: str, other: str) -> ConversationComparison:
     """Return the comparison of two conversations. Raises `UnknownConversation`."""
     first, second = load_two_conversations(store, one, other)
-    costs = compute_costs(first), compute_costs(second)
+    costs, causes = (
+        (compute_costs(first), compute_costs(second)),
+        [_by_code(find_all(each)) for each in (first, second)],
+    )
     return ConversationComparison(
         a=_figures(first, costs[0]),
         b=_figures(second, costs[1]),
-        causes=tuple(_compare_causes(find_all(first), find_all(second))),
+        causes=tuple(_compare_causes(*causes)),
         costs=tuple(_compare_costs(costs[0].lines, costs[1].lines)),
         first=_find_first(store, first.requests, second.requests),
+        costliest=_find_costliest(*causes),
     )
 
 
 def _figures(view: StoredConversation, costs: ConversationCosts) -> RunFigures:
     totals = load_totals(view.store, view.name)
+    timed = [each for each in view.requests if each.stated_began]
     return RunFigures(
         conversation=view.name,
         models=tuple(dict.fromkeys([f"{each.channel.provider}:{each.channel.model}" for each in view.requests])),
@@ -906,32 +944,50 @@ def _figures(view: StoredConversation, costs: ConversationCosts) -> RunFigures:
         cost=totals.cost,
         cost_is_lower_bound=totals.cost_is_lower_bound,
         rewrite_factor=costs.rewrite_factor,
-        began=min([each.began for each in view.requests], default=0),
-        ended=max([each.ended for each in view.requests], default=0),
+        began=min([each.began for each in timed], default=0),
+        ended=max([each.ended for each in timed], default=0),
+        estimated=totals.estimated,
     )
 
 
-def _compare_causes(one: Iterable[Finding], other: Iterable[Finding]) -> list[ComparedCause]:
-    sides = [_by_code(each) for each in (one, other)]
+def _compare_causes(one: Mapping[str, CauseSummary], other: Mapping[str, CauseSummary]) -> list[ComparedCause]:
     found = [
-        ComparedCause(
-            code=code,
-            title=get_code(code).title,
-            a=sides[0].get(code, CauseSums()),
-            b=sides[1].get(code, CauseSums()),
-        )
-        for code in dict.fromkeys([*sides[0], *sides[1]])
+        ComparedCause(code=code, title=get_code(code).title, a=_sums(one.get(code)), b=_sums(other.get(code)))
+        for code in dict.fromkeys([*one, *other])
     ]
     return sorted(found, key=lambda each: (-max(each.a.cost or 0.0, each.b.cost or 0.0), each.code))
 
 
-def _by_code(found: Iterable[Finding]) -> dict[str, CauseSums]:
-    return {
-        each.code: CauseSums(
-            count=each.count, tokens=each.tokens, cost=each.cost, cost_is_lower_bound=each.cost_is_lower_bound
-        )
-        for each in group_by_cause(found)
-    }
+def _find_costliest(one: Mapping[str, CauseSummary], other: Mapping[str, CauseSummary]) -> CostliestDifference | None:
+    found: list[CostliestDifference] = []
+    for code in dict.fromkeys([*one, *other]):
+        sides = one.get(code), other.get(code)
+        costs = [(each.cost or 0.0) if each is not None else 0.0 for each in sides]
+        dearer = sides[0] if costs[0] >= costs[1] else sides[1]
+        if dearer is not None and costs[0] != costs[1]:
+            is_lower_bound = any([each.cost_is_lower_bound for each in sides if each is not None])
+            found.append(
+                CostliestDifference(
+                    code=code,
+                    title=dearer.examples[0].title,
+                    cost_a=costs[0],
+                    cost_b=costs[1],
+                    cost_is_lower_bound=is_lower_bound,
+                )
+            )
+    return max(found, key=lambda each: abs(each.cost_a - each.cost_b), default=None)
+
+
+def _by_code(found: Iterable[Finding]) -> dict[str, CauseSummary]:
+    return {each.code: each for each in group_by_cause(found)}
+
+
+def _sums(cause: CauseSummary | None) -> CauseSums:
+    if cause is None:
+        return CauseSums()
+    return CauseSums(
+        count=cause.count, tokens=cause.tokens, cost=cause.cost, cost_is_lower_bound=cause.cost_is_lower_bound
+    )
 
 
 def _compare_costs(one: Iterable[CostLine], other: Iterable[CostLine]) -> list[ComparedCost]:

@@ -693,14 +693,20 @@ HeadPart: TypeAlias = Literal["tools", "system"]
 
 
 class PlacedElement(NamedTuple):
-    """An element of one request: its position in cache order, its path in the body, and its tokens.
-
-    `tokens` are corrected by the provider's own total, if it reported one.
+    """An element of one request: its position in cache order, its path in the body, and its tokens as the inspector
+    lists them.
     """
 
     position: int
     element: Element
     path: str
+    tokens: int
+
+
+class BudgetShare(NamedTuple):
+    """A part of the budget of a request: the weights of its elements, by which its tokens are distributed."""
+
+    weights: list[int]
     tokens: int
 
 
@@ -821,9 +827,40 @@ class RequestView(SentRequest):
         return [total * end // whole for end in ends] if whole else [0] * len(ends)
 
     @cached_property
+    def _head_shares(self) -> list["BudgetShare"]:
+        budget = self._budget
+        if not self._facts.caches_system_first:
+            parts = [((self.tools,), budget.tools), ((self.system, self.leading), budget.system)]
+        else:
+            system, leading = _split_tokens(budget.system, self.head)
+            parts = [((self.system,), system), ((self.tools,), budget.tools), ((self.leading,), leading)]
+        return [
+            BudgetShare([weigh(each) for section in sections for each in section.elements], tokens)
+            for sections, tokens in parts
+        ]
+
+    @property
+    def budget_shares(self) -> list["BudgetShare"]:
+        """The parts of the budget in cache order: tools, system prompt, messages; and the weights of their elements."""
+        whole = self.rows.totals[-1] if self.rows.totals else 0
+        rows = BudgetShare(self.tokens(self.head_ends[2]), self._budget.messages if whole else 0)
+        return [each for each in (*self._head_shares, rows) if each.weights]
+
+    @cached_property
+    def head_tokens(self) -> list[int]:
+        """The tokens of each element before the messages, likewise."""
+        return [tokens for each in self._head_shares for tokens in distribute(each.tokens, each.weights)]
+
+    @property
     def tool_tokens(self) -> list[int]:
         """The tokens of each tool definition, likewise."""
-        return distribute(self._budget.tools, [weigh(each) for each in self.tools.elements])
+        start = self.head_start("tools")
+        return self.head_tokens[start : start + len(self.tools.elements)]
+
+    @property
+    def listed_tokens(self) -> list[int]:
+        """The tokens of all elements in cache order, likewise."""
+        return [tokens for each in self.budget_shares for tokens in distribute(each.tokens, each.weights)]
 
     @cached_property
     def _budget(self) -> Budget:
@@ -903,25 +940,26 @@ class RequestView(SentRequest):
 
     def placed(self, start: int = 0) -> Iterator[PlacedElement]:
         """Return the elements with their paths and tokens, from one on."""
-        scale, (_, head, leading) = self.scale, self.head_ends
+        _, head, leading = self.head_ends
         if start < head:
-            fixed = [
-                each
-                for section in self.head_sections[:2]
-                for each in zip(section.elements, section.tokens, strict=True)
-            ]
-            for index, (element, tokens) in enumerate(fixed[start:], start):
-                yield PlacedElement(index, element, element.suffix, round(tokens * scale))
+            fixed = [each for section in self.head_sections[:2] for each in section.elements]
+            for index, element in enumerate(fixed[start:], start):
+                yield PlacedElement(index, element, element.suffix, self.head_tokens[index])
         first, skip = self._find_row(max(start, leading))
         sections = self.rows.sections[first:]
         at, messages = leading + (self.rows.ends[first - 1] if first else 0), self._messages_before(first)
         if start < leading:
             sections, at, messages, skip = (self.leading, *self.rows.sections), head, 0, max(0, start - head)
+        counted = self.tokens_before(max(start, leading)) - self.head_totals[2]
         for section in sections:
             for offset in range(skip, len(section.elements)):
-                element, tokens = section.elements[offset], section.tokens[offset]
+                element, tokens, position = section.elements[offset], section.tokens[offset], at + offset
                 path = f"{self.head.messages_key}[{messages + section.messages[offset]}]{element.suffix}"
-                yield PlacedElement(at + offset, element, path, round(tokens * scale))
+                if position < leading:
+                    yield PlacedElement(position, element, path, self.head_tokens[position])
+                else:
+                    yield PlacedElement(position, element, path, self.tokens_in_budget(counted, tokens))
+                    counted += tokens
             at, messages, skip = at + len(section.elements), messages + section.count, 0
 
     def at(self, index: int) -> PlacedElement:

@@ -125,7 +125,7 @@ def _in_request(request: RequestView) -> str:
 def count_tokens(request: RequestView, found: Occurrence) -> int:
     """Return the tokens of an element in a request that has it, as the inspector lists them."""
     if found.stay.row < 0:
-        return round(found.tokens * request.scale)
+        return request.head_tokens[request.head_start("system") + found.index]
     return request.tokens_in_budget(found.start, found.tokens)
 
 

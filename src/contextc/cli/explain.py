@@ -1,6 +1,6 @@
 """`contextc explain`: print the manifest of a committed request."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Annotated, NamedTuple
 
 from rich.cells import cell_len
@@ -23,13 +23,22 @@ from contextc.compiler.manifest import (
     describe_observed,
     shorten,
 )
-from contextc.compiler.past_requests import compute_usage_bill, explain, load_channel_formatter, load_records, rebuild
+from contextc.compiler.past_requests import (
+    compute_usage_bill,
+    explain,
+    find_request,
+    load_channel_formatter,
+    load_records,
+    rebuild,
+)
 from contextc.errors import ContextOverflow, InvalidInput, InvalidSetting
+from contextc.inspection.request_timeline import UnansweredRequest, load_unanswered_requests
 from contextc.messages import remove_client_context
 from contextc.models import Bill
 from contextc.store import Store
 from contextc.store.approvals import load_ruled
 from contextc.store.ledger_schema import Channel, channel_id
+from contextc.store.message_log import FIRST_UNANSWERED
 
 # ── tables ────────────────────────────────────────────────────────────────────────────────────────────────────────────
 # Manifest of a request as text: figures, a bar of the budget, a row for each message.
@@ -46,10 +55,11 @@ EPOCH_COLUMN, IN_SESSION = "reason for new epoch", "in the session"
 FIGURES = ("needed", "available", "window", "system", "tools", "reserve", "margin", "pinned")
 
 
-def print_manifest(manifest: Manifest) -> None:
+def print_manifest(manifest: Manifest, *, is_failed: bool = False) -> None:
     record, channel = manifest.record, manifest.channel
+    number = f"{record.request}{' (failed)' if is_failed else ''}"
     out.print(
-        f"[bold]{escape_markup(channel.conversation)}[/]: request {record.request} for {escape_markup(str(channel))}",
+        f"[bold]{escape_markup(channel.conversation)}[/]: request {number} for {escape_markup(str(channel))}",
         soft_wrap=True,
     )
     begins = f" [yellow](a new epoch: {escape_markup(describe_epoch(record.why))})[/]" if record.why else ""
@@ -213,9 +223,11 @@ def overflow_figures(error: ContextOverflow) -> dict[str, int]:
     return {name: getattr(error, name) for name in FIGURES}
 
 
-def print_requests(records: Sequence[tuple[RequestRecord, Bill | None]]) -> None:
-    """Print requests as a table, with known costs. Reasons that do not fit are printed below."""
-    rows = [_request_row(record, bill) for record, bill in records]
+def print_requests(records: Sequence[tuple[RequestRecord, Bill | None]], failed: Container[int] = ()) -> None:
+    """Print requests as a table, with known costs. Reasons that do not fit are printed below. `failed` are the indexes
+    of those without an answer.
+    """
+    rows = [_request_row(record, bill, is_failed=at in failed) for at, (record, bill) in enumerate(records)]
     names = ("request", "mode", "epoch", "input", "shared", "output", "cost")
     widths = [max([len(name), *(len(row[index]) for row in rows)]) for index, name in enumerate(names)]
     room = out.width - sum(widths) - CELL_PADDING * (len(names) + 1)
@@ -246,11 +258,11 @@ def _cost_fields(bill: Bill | None) -> JSONObject:
     return {"cost": bill.dollars if bill is not None else None, **bound}
 
 
-def _request_row(record: RequestRecord, bill: Bill | None) -> tuple[str, ...]:
+def _request_row(record: RequestRecord, bill: Bill | None, *, is_failed: bool) -> tuple[str, ...]:
     usage = record.usage
     reported = " reported" if usage is not None and usage.dollars is not None else ""
     return (
-        str(record.request),
+        f"{record.request} (failed)" if is_failed else str(record.request),
         record.mode if record.observed is None else describe_mode(record.observed),
         str(record.epoch),
         f"{record.corrected_budget.input:,}",
@@ -277,6 +289,9 @@ def run(
     agent: Annotated[str | None, Option("--agent", help="The agent, to select a channel.")] = None,
     directory: Annotated[str | None, Option("--directory", help="The directory, to select a channel.")] = None,
     requests: Annotated[bool, Option("--requests", help="List all requests instead.")] = False,
+    failed: Annotated[
+        bool, Option("--failed", help="The request without an answer, which --requests lists as failed.")
+    ] = False,
     body: Annotated[bool, Option("--body", help="Print the exact request that was sent.")] = False,
     store: StoreOption = None,
     json: JSONOption = False,
@@ -296,6 +311,7 @@ def run(
             _print_channels(found, json=json)
             return
         channel = found[0].channel
+        asked = _find_failed(handle, channel, asked) if failed else asked
         if body:
             write_output("-", rebuild(handle, channel, load_channel_formatter(handle, channel), asked))
         else:
@@ -303,7 +319,7 @@ def run(
             if json:
                 print_json(manifest.as_json())
             else:
-                print_manifest(manifest)
+                print_manifest(manifest, is_failed=asked is not None and asked > FIRST_UNANSWERED)
                 _print_ruled(handle, manifest)
 
 
@@ -320,13 +336,47 @@ def _print_ruled(store: Store, manifest: Manifest) -> None:
         out.print(replace_control_characters(f"{where}: {each.name}: {text}"), soft_wrap=True, markup=False)
 
 
+def _load_failed(store: Store, channel: Channel) -> list[UnansweredRequest]:
+    """Return the stored requests of a channel that have no answer, oldest first."""
+    return [each for each in load_unanswered_requests(store, channel.conversation, channel) if each.number is not None]
+
+
+def _find_failed(store: Store, channel: Channel, request: int | None) -> int:
+    """Return the number to inspect a failed request by: the last one, or the last one of a number."""
+    found = _load_failed(store, channel)
+    chosen = [each.number for each in found if each.number is not None and request in (None, each.request)]
+    if not chosen:
+        there = ", ".join(dict.fromkeys([str(each.request) for each in found])) or "none"
+        raise InvalidInput(
+            f"{channel.conversation!r} has no failed request{'' if request is None else f' {request}'}",
+            fix=f"Failed requests: {there}.",
+        )
+    return chosen[-1]
+
+
 def _print_requests(store: Store, channel: Channel, *, json: bool) -> None:
-    costs = [(record, compute_usage_bill(channel, record.usage)) for record in load_records(store, channel)]
+    """Print the requests of a channel. One without an answer is before the one that was sent in its place, and not in
+    JSON, where a number has one record.
+    """
+    lost = [
+        (store.read(lambda tx, number=each.number: find_request(tx, channel, number))[1], each)
+        for each in _load_failed(store, channel)
+    ]
+    rows = [(record, compute_usage_bill(channel, record.usage), False) for record in load_records(store, channel)]
+    rows += [(record, _to_bill(each), True) for record, each in lost]
+    rows.sort(key=lambda row: (row[0].request, not row[2]))
     if json:
-        print_json([{"record": record, **_cost_fields(bill)} for record, bill in costs])
+        print_json([{"record": record, **_cost_fields(bill)} for record, bill, is_failed in rows if not is_failed])
     else:
         out.print(f"[bold]{escape_markup(channel.conversation)}[/]: {escape_markup(str(channel))}")
-        print_requests(costs)
+        failed = {at for at, (*_, is_failed) in enumerate(rows) if is_failed}
+        print_requests([(record, bill) for record, bill, _ in rows], failed)
+        if failed:
+            out.print("[dim]Failed requests have no answer. Show one with --failed and its number.[/]", soft_wrap=True)
+
+
+def _to_bill(request: UnansweredRequest) -> Bill | None:
+    return Bill(request.cost, request.cost_is_lower_bound) if request.cost is not None else None
 
 
 def find_channels(

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, BinaryIO
 
 from contextc.cli.command_line import Argument, Option
@@ -57,6 +57,15 @@ def run(
             " expression. Repeat it for several.",
         ),
     ] = None,
+    tags: Annotated[
+        bool, Option("--tags", negative="--no-tags", help="html: include the tags, or leave them out.")
+    ] = True,
+    notes: Annotated[
+        bool,
+        Option(
+            "--notes", negative="--no-notes", help="html: include the notes. They are private, and left out by default."
+        ),
+    ] = False,
     store: StoreOption = None,
 ) -> None:
     """Write a conversation with all branches and media as JSON Lines, or its messages as a provider request.
@@ -75,9 +84,17 @@ def run(
             raise InvalidSetting(error.problem, fix=format_fix(format, REQUEST_FORMATS)) from None
     if raw and (request is None or format is not None or redact):
         raise InvalidSetting("--raw needs --request, and no --format", fix="Write --request N --raw.")
-    if format != "html" and not raw and (request is not None or redact):
-        problem = f"{'--request' if request is not None else '--redact'} needs --format html"
+    html_only = {
+        "--request": request is not None and not raw,
+        "--redact": redact,
+        "--no-tags": not tags,
+        "--notes": notes,
+    }
+    given = next((option for option, is_given in html_only.items() if is_given), "")
+    if format != "html" and given:
+        problem = f"{given} needs --format html"
         raise InvalidSetting(problem, fix="Add --format html, or leave the option out.")
+    content = ""
     with open_configured_store(store) as handle:
         if format == "har" or format == "lhar":
             archive = export_archive(handle, conversation, format)
@@ -88,8 +105,17 @@ def run(
             write_output(output, _load_raw(handle, conversation, *parse_request(request)))
         elif format == "html":
             channel, number = parse_request(request)
-            data = build_shared_file(handle, conversation, request=number, channel=channel, redact=redact or ())
+            data = build_shared_file(
+                handle,
+                conversation,
+                request=number,
+                channel=channel,
+                redact=redact or (),
+                tags=tags,
+                notes=notes,
+            )
             write_output(output, data)
+            content = _describe_html(handle, conversation, redact or (), tags=tags, notes=notes)
         elif format is not None:
             body, warnings = export_request(handle, conversation, format=format)
             write_output(output, write_requests([body], "whole"))
@@ -105,6 +131,21 @@ def run(
             _write_file(handle, conversation, output)
     if output != "-":
         err.print(f"wrote [bold]{escape_markup(output)}[/]")
+    if content:
+        err.print(content, soft_wrap=True)
+
+
+def _describe_html(store: Store, conversation: str, redact: Sequence[str], *, tags: bool, notes: bool) -> str:
+    """Return a text about what a shared file contains, and which tags and notes are left out of it."""
+    kept = [each for each in ("texts", "results") if each not in redact]
+    wanted = {"tags": tags and "texts" in kept, "notes": notes and "texts" in kept}
+    written = [
+        name for name, found in (("tags", store.tags(conversation)), ("notes", store.notes(conversation))) if found
+    ]
+    contained = ["requests", *kept, "findings", "costs", *[each for each in written if wanted[each]]]
+    left = [each for each in written if not wanted[each]]
+    way = "; --notes includes the notes" if "notes" in left and "texts" in kept else ""
+    return f"It contains {', '.join(contained)}." + (f" Left out: {', '.join(left)}{way}." if left else "")
 
 
 def _load_raw(store: Store, conversation: str, named: str, number: int | None) -> bytes:

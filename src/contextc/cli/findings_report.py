@@ -63,10 +63,14 @@ def print_findings(
         )
     out.print(table)
     if len(rows) > limit:
-        out.print(f"… and {sum(map(len, rows[limit:])):,} more (--limit, or --json for all)")
+        out.print(f"… and {pluralize(sum(map(len, rows[limit:])), 'more finding')} (--limit, or --json for all)")
     names = {each.conversation for each in shown}
     conversations = f" in {pluralize(len(names), 'conversation')}" if several else ""
-    out.print(f"{pluralize(len(shown), 'finding')}{conversations}. {OVERLAP}", soft_wrap=True)
+    causes = len({each.code for each in shown})
+    out.print(
+        f"{pluralize(len(shown), 'finding')} with {pluralize(causes, 'cause')}{conversations}. {OVERLAP}",
+        soft_wrap=True,
+    )
 
 
 def _describe(some: Sequence[Finding], *, several: bool, place: str) -> str:

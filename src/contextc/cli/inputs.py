@@ -42,7 +42,8 @@ def open_configured_store(store: str | None, *, create: bool = False) -> Generat
     age, missing = settings.parse_retention(), missing_store_file(settings)
     if missing and not create:
         raise InvalidSetting(
-            f"{settings.store.value}: store not found", fix="Create one with `contextc import` or `contextc chat`."
+            f"{settings.store.value}: store not found",
+            fix="Name one that exists with `--store`, or create one with `contextc import` or `contextc chat`.",
         )
     if missing and settings.store.source == "default":
         make_private_folder(os.path.dirname(missing))

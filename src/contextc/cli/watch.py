@@ -592,7 +592,7 @@ def describe_request(request: "ObservedRequest") -> str:
         parts += [f"{usage.cache_read / usage.input:.0%} cached"] if usage.input else []
         is_lower_bound = bill is not None and bill.is_lower_bound
         parts.append("cost unknown" if bill is None else format_dollars(bill.dollars, is_lower_bound=is_lower_bound))
-    if facts is not None and facts.status != "ok":
+    if facts is not None and facts.has_failed:
         parts.append(f"{facts.status} {facts.code}" if facts.code else facts.status)
     if record.why and record.why != EpochReason.FIRST_REQUEST:
         parts.append(f"prefix broken: {record.why}")

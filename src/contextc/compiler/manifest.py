@@ -66,12 +66,13 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `gaps` are the separators of its messages: none if all are commas, one if all are equal. `marks` are the cache
     breakpoints by the index of their row, each with its offset. `began` and `ended` are in milliseconds; `ended` is
-    when the reply ended. `first_chunk` are the milliseconds until the first bytes of a streamed reply. `error` is
-    the text of an error reply, `error_type` its type or code, and `request_id` the provider's id of the request, if
-    the reply names it. `inexact`: the stored body is not the one that was sent. It was put together from a
-    transcript, or text was `redacted` before storing. `actions`: what options of the proxy found or changed.
-    `miss_reason` is the word of the provider for what it found about its cache, if it was asked and did say;
-    `miss_tokens` are the tokens that it says were not read.
+    when the reply ended. `untimed`: the source states no time, and `began` is when it was stored. `first_chunk` are
+    the milliseconds until the first bytes of a streamed reply. `error` is the text of an error reply, `error_type`
+    its type or code, and `request_id` the provider's id of the request, if the reply names it. `inexact`: the
+    stored body is not the one that was sent. It was put together from a transcript, or text was `redacted` before
+    storing. `actions`: what options of the proxy found or changed. `miss_reason` is the word of the provider for
+    what it found about its cache, if it was asked and did say; `miss_tokens` are the tokens that it says were not
+    read.
     """
 
     gaps: tuple[str, ...] = ()
@@ -82,6 +83,7 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     error_type: str = ""
     request_id: str = ""
     began: int = 0
+    untimed: bool = False
     ended: int = 0
     first_chunk: int | None = None
     inexact: bool = False
@@ -89,6 +91,16 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     actions: tuple[ProxyAction, ...] = ()
     miss_reason: str = ""
     miss_tokens: int = 0
+
+    @property
+    def has_failed(self) -> bool:
+        """True if there is no complete answer. An answer that was not recorded may have been complete."""
+        return self.status not in ("ok", "unrecorded")
+
+    @property
+    def stated_began(self) -> int:
+        """When the request was sent, in milliseconds; 0 if that was not recorded."""
+        return 0 if self.untimed else self.began
 
     @property
     def is_answered(self) -> bool:
@@ -144,6 +156,8 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Of a request of our own, by our own count: the tokens of that prefix before its messages, those of its messages,
     and those of all messages.
     """
+    previous_input: int = 0
+    """The input of the previous request, as its provider counted it; 0 if that is unknown."""
     signed_lost: int = 0
     features: tuple[str, ...] = ()
     """The features of the provider that its messages use, such as `inline_tools`."""
@@ -176,6 +190,21 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
         return usage is not None and usage.input > 0 and not self.partial and not usage.input_differs
 
     @property
+    def unreported_input(self) -> int:
+        """The estimated input of a request for which the provider reported no usage; 0 if it reported some, if the
+        request failed, or if it only counted tokens.
+        """
+        facts = self.observed
+        if self.usage is not None or (facts is not None and (facts.has_failed or self.is_token_count)):
+            return 0
+        return self.corrected_budget.input
+
+    @property
+    def is_token_count(self) -> bool:
+        """True if a request of other software only counted tokens: it was answered with neither usage nor message."""
+        return self.observed is not None and self.observed.status == "ok" and self.usage is None and not self.produced
+
+    @property
     def counted_budget(self) -> Budget:
         """The budget by our own count. What the provider counted beyond it, and no factor explains, is overhead.
 
@@ -198,21 +227,26 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     @property
     def corrected_budget(self) -> Budget:
         """The budget, distributed according to the provider's own total. If it reported none, it is estimated by the
-        last request of the channel that was measured.
+        last request of the channel that was measured, and not called measured.
         """
         budget, (counted, real) = self.counted_budget, self._measured
         if self.usage is not None and self.is_input_measured:
             return budget.with_total(real)
         if not counted:
-            return self.budget
+            return replace(self.budget, measured=False, exact=self.budget.exact and not self.budget.measured)
         total = budget.overhead + round(self.budget.input * (real - budget.overhead) / counted)
         return replace(budget.with_total(total), measured=False)
 
     @property
     def shared_tokens(self) -> int:
         """`shared`, corrected like the lines of the request: what is before its messages, and those that are shared.
-        The overhead precedes everything, so it is shared too.
+        The overhead precedes everything, so it is shared too. It is never more than the previous request had in all.
         """
+        shared = self._corrected_shared
+        return min(shared, self.previous_input) if self.previous_input else shared
+
+    @property
+    def _corrected_shared(self) -> int:
         counted, budget = self.budget, self.corrected_budget
         if not counted.input or not self.shared:
             return self.shared
@@ -293,7 +327,8 @@ class Manifest:
     def as_json(self) -> JSONObject:
         """Return the manifest as JSON, as `contextc explain --json` prints it."""
         facts: JSONObject = decode(encode(self.record))
-        facts.pop("shared_counts", None)  # `shared` follows from it
+        for name in ("shared_counts", "previous_input"):  # `shared` follows from them
+            facts.pop(name, None)
         budget = self.budget
         return {
             **self.channel._asdict(),

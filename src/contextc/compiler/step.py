@@ -17,7 +17,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, decode, encode, encode_canonical
-from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
 from contextc.compiler.agent_view import select_agent_view, view_results
 from contextc.compiler.draft import (
@@ -801,7 +800,8 @@ def build_account(
 ) -> RequestAccount:
     """Build the account of a request. `standing` is the state of the channel after its commit."""
     sight = ask.snapshot
-    shared, shared_bytes, lost = _shared(sight, assembled, standing)
+    same = _find_shared(sight, assembled, standing)
+    shared, lost = same.tokens, same.lost
     whole = standing.above + (standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept]))
     signed = 0
     if draft.kept is not None:
@@ -834,8 +834,9 @@ def build_account(
         remarks=_remarks(ask, draft, assembled),
         budget=draft.budget,
         shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
-        shared_bytes=shared_bytes,
-        shared_counts=_count_shared(sight, assembled, shared, whole - standing.above) if shared else (0, 0, 0),
+        shared_bytes=same.size,
+        shared_counts=(same.above, same.messages, whole - standing.above) if shared else (0, 0, 0),
+        previous_input=sight.state.input if shared else 0,
         signed_lost=max(0, signed),
         features=features,
         betas=_betas(ask.provider, features),
@@ -844,7 +845,10 @@ def build_account(
     )
     if ask.other_channel_state is not None:  # the first request here: another channel's cache is lost
         lost, signed = ask.other_channel_state.above + ask.other_channel_state.tokens, _count_foreign_reasoning(ask)
-    lost, kept = [each * draft.budget.input // whole if whole else each for each in (lost, shared)]
+    kept = record.shared_tokens
+    if lost:
+        had = (shared + lost) * draft.budget.input // whole if whole else shared + lost
+        lost = max(0, min(had, sight.state.input or had) - kept)
     price = price_of(ask.provider.model, Usage(input=lost, cache_write=lost)) if lost else 0.0
     manifest = Manifest(ask.channel, record, lambda: _lines(ask, draft, draft.budget.messages), fragments)
     return RequestAccount(record, manifest, Cost(lost, kept, max(0, signed), price))
@@ -923,45 +927,52 @@ def _skipped(sight: ChannelSnapshot) -> int:
     )
 
 
-def _shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelState) -> tuple[int, int, int]:
-    """Return the tokens and the bytes of the prefix that the previous request had too, and the lost tokens, by our own
-    count.
+class _Shared(NamedTuple):
+    """The prefix that a request shares with the one before it, by our own count: tokens before its messages, those of
+    the items that it begins with, and the bytes of its first rows. `lost` are the other tokens of the one before.
+    """
+
+    above: int = 0
+    messages: int = 0
+    size: int = 0
+    lost: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.above + self.messages
+
+
+def _find_shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelState) -> _Shared:
+    """Return the prefix that the previous request had too: equal rows, and the equal items that the first other row
+    begins with.
     """
     before, head = sight.cached.standing, standing.head
     if not before.requests and not before.layout:
-        return 0, 0, 0
+        return _Shared()
     old = before.head
-    above = standing.above if (old.static, old.tools) == (head.static, head.tools) else 0
+    is_same_head = (old.static, old.tools) == (head.static, head.tools)
+    above = standing.above if is_same_head else 0
     total = before.above + before.tokens
     if before.measured[0]:  # a request of other software that failed after it was never cached
         total = min(total, before.measured[0])
     if assembled.order is None:
-        return above + before.tokens, before.size, max(0, total - above - before.tokens)
+        return _Shared(above, before.tokens, before.size, max(0, total - above - before.tokens))
     tokens = size = 0
-    if above or not (old.static or old.tools):
+    if is_same_head:
         for each, mine in zip(assembled.order, sight.cached.rows, strict=False):
-            if each is not mine:
-                break
-            tokens, size = tokens + mine.row.tokens, size + len(mine.chunk)
-    return above + tokens, size, max(0, total - above - tokens)
+            if each is mine:
+                tokens, size = tokens + mine.row.tokens, size + len(mine.chunk)
+                continue
+            items = (assembled.new_rows[each] if isinstance(each, int) else each).row.items
+            # by identity: in a dry run, the item of an edited message equals that of the message which it replaces
+            same = takewhile(_is_same, zip(items, mine.row.items, strict=False))
+            tokens += sum([item.tokens for item, _ in same])
+            break
+    return _Shared(above, tokens, size, max(0, total - above - tokens))
 
 
-def _count_shared(sight: ChannelSnapshot, assembled: AssembledRows, shared: int, whole: int) -> tuple[int, int, int]:
-    """Return `shared_counts` of a record. `shared` are the tokens of equal rows and of what is before them. The first
-    row that differs may begin with equal items.
-    """
-    if assembled.order is None:
-        rows = sight.cached.standing.tokens
-        return shared - rows, rows, whole
-    rows = 0
-    for each, mine in zip(assembled.order, sight.cached.rows, strict=False):
-        if each is mine:
-            rows += mine.row.tokens
-            continue
-        items = (assembled.new_rows[each] if isinstance(each, int) else each).row.items
-        same = count_common_prefix(items, mine.row.items)
-        return shared - rows, rows + sum([item.tokens for item in items[:same]]), whole
-    return shared - rows, rows, whole
+def _is_same(items: tuple[Item, Item]) -> bool:
+    return items[0] is items[1]
 
 
 def _fragments(ask: CompileInput, draft: Draft) -> Callable[[], Sequence[Fragment]]:

@@ -54,7 +54,7 @@ class SentRequest:
     """One request of a channel: its record, and the step of a turn that sent it; None if no executor did.
 
     `number` is its number on its channel. `began` and `ended` are Unix milliseconds. The begin of a request of our own
-    is known only if an executor sent it. `status` is `ok`, `error`, `unfinished` or `unanswered`.
+    is known only if an executor sent it. `status` is `ok`, `error`, `unfinished`, `unanswered` or `unrecorded`.
     """
 
     def __init__(
@@ -106,6 +106,11 @@ class SentRequest:
             return self.observed.began
         return (self.step.started if self.step is not None else 0) or self.record.time
 
+    @property
+    def stated_began(self) -> int:
+        """`began`, or 0 if the file that the request was imported from states no time."""
+        return 0 if self.observed is not None and self.observed.untimed else self.began
+
     @cached_property
     def ended(self) -> int:
         if self.observed is not None:
@@ -140,6 +145,11 @@ class SentRequest:
         return "unanswered" if self.number > FIRST_UNANSWERED else "ok"
 
     @property
+    def has_failed(self) -> bool:
+        """True if there is no complete answer. An answer that was not recorded may have been complete."""
+        return self.observed.has_failed if self.observed is not None else self.status != "ok"
+
+    @property
     def is_answered(self) -> bool:
         """True if the provider accepted the request."""
         return self.observed.is_answered if self.observed is not None else self.status == "ok"
@@ -152,8 +162,7 @@ class SentRequest:
     @cached_property
     def is_without_answer(self) -> bool:
         """True if a request only counted tokens, or continues a session of the provider."""
-        is_count = self.observed is not None and self.status == "ok" and self.usage is None and not self.record.produced
-        return is_count or self.is_session
+        return (self.usage is None and self.record.is_token_count) or self.is_session
 
 
 class ReportedUsage(Struct, frozen=True, kw_only=True):
@@ -493,12 +502,14 @@ class RequestTotals(NamedTuple):
     """The figures of all requests of a conversation, as every list of them shows.
 
     `failed` requests have no complete answer; they are among the `requests`. Tokens are those that a provider
-    reported: a request without usage adds none. `bill` is None if no cost is known.
+    reported: a request without usage adds none. `estimated` is the estimated input of those requests. `bill` is None if
+    no cost is known.
     """
 
     requests: int
     failed: int
     input: int
+    estimated: int
     output: int
     reasoning: int
     cache_read: int
@@ -529,8 +540,9 @@ def sum_requests(
     used += [each.usage for each in lost if each.usage is not None]
     return RequestTotals(
         requests=len(moments) + len(lost),
-        failed=len([each for each in moments if each.status != "ok"]) + len(lost),
+        failed=len([each for each in moments if each.has_failed]) + len(lost),
         input=sum([each.input for each in used]),
+        estimated=sum([each.record.unreported_input for each in moments]),
         output=sum([each.output for each in used]),
         reasoning=sum([each.reasoning for each in used]),
         cache_read=sum([each.cache_read for each in used]),
@@ -582,7 +594,7 @@ class SubAgent(Struct, frozen=True, kw_only=True):
     called as a tool. Then `client` is "", and `state` is that of its last turn: running, waiting, or why it has ended.
     `request` is the request of the conversation above during which it began. `began` and `ended` are Unix milliseconds;
     None if they are unknown. `failed` of the `requests` have no complete answer. Tokens are those that the
-    provider reported.
+    provider reported; `estimated` is the estimated input of requests for which it reported none.
     """
 
     name: str
@@ -601,6 +613,7 @@ class SubAgent(Struct, frozen=True, kw_only=True):
     cost: float | None
     cost_is_lower_bound: bool = False
     state: str = ""
+    estimated: int = 0
 
 
 def load_sub_agents(
@@ -645,6 +658,7 @@ def _summarize(store: Store, thread: ConversationThread, requests: Sequence[Sent
         cost=totals.cost,
         cost_is_lower_bound=totals.cost_is_lower_bound,
         state="" if last is None else last.finish if last.state == "finished" else last.state,
+        estimated=totals.estimated,
     )
 
 
@@ -714,7 +728,7 @@ def _covers(lineage: list[tuple[int, int]], tip: int, place: int) -> bool:
 # response.
 
 
-ReplyStatus: TypeAlias = Literal["ok", "error", "unfinished", "unanswered", "stopped"]
+ReplyStatus: TypeAlias = Literal["ok", "error", "unfinished", "unanswered", "unrecorded", "stopped"]
 NEIGHBOURS = 20
 """The number of requests before and after one that can be the same request, sent again."""
 FINISH_FIELDS = ("stop_reason", "stopReason", "finish_reason", "finishReason")
@@ -752,7 +766,8 @@ class Attempt(Struct, frozen=True, kw_only=True):
 
 
 class RequestReply(Struct, frozen=True, kw_only=True):
-    """The reply to a request. `status` is ok, error, unfinished (it broke off), unanswered or stopped.
+    """The reply to a request. `status` is ok, error, unfinished (it broke off), unanswered, unrecorded or
+    stopped.
 
     `finish` is the stop reason, and `provider_finish` the provider's own word for it, empty if it is the same.
     `code` is the HTTP status, `error` the text of an error reply, `error_type` its type or code, and `request_id`
@@ -817,7 +832,7 @@ def _observed_reply(tx: Transaction, channel: Channel, channel_number: int, reco
         error=facts.error,
         error_type=facts.error_type,
         request_id=facts.request_id,
-        began=facts.began or None,
+        began=facts.stated_began or None,
         ended=facts.ended or None,
         latency=facts.latency,
         first_chunk=facts.first_chunk,
@@ -847,7 +862,7 @@ def _observed_attempt(record: RequestRecord, *, is_corrected: bool) -> Attempt:
     facts = record.observed or ObservedFacts()
     return Attempt(
         number=record.request,
-        time=facts.began or record.time or None,
+        time=None if facts.untimed else facts.began or record.time or None,
         status=_status(facts.status),
         code=facts.code or None,
         error=facts.error,
@@ -859,7 +874,7 @@ def _observed_attempt(record: RequestRecord, *, is_corrected: bool) -> Attempt:
 
 def _status(stored: str) -> ReplyStatus:
     match stored:
-        case "ok" | "error" | "unfinished" | "unanswered":
+        case "ok" | "error" | "unfinished" | "unanswered" | "unrecorded":
             return stored
         case _:
             return "error"

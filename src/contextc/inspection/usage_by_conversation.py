@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from contextc.compiler.ledger import OpenAttempt
+from contextc.compiler.manifest import record_from_json
 from contextc.compiler.past_requests import find_channel_model
 from contextc.inspection.request_timeline import Steps, find_step, index_steps
 from contextc.messages import Usage
@@ -50,7 +51,7 @@ class UsagePortion(NamedTuple):
     """The requests of one model within a quarter of an hour. `time` is its start in milliseconds.
 
     `failed` ones have no complete answer. `unpriced` ones have usage, but their cost is unknown. The cost of
-    `bounded` ones is a lower bound.
+    `bounded` ones is a lower bound. `estimated` is the estimated input of those without usage.
     """
 
     time: int
@@ -65,6 +66,7 @@ class UsagePortion(NamedTuple):
     priced: int = 0
     unpriced: int = 0
     bounded: int = 0
+    estimated: int = 0
 
 
 class _ObservedStatus(Struct):
@@ -154,8 +156,10 @@ def load_usage(tx: Transaction, conversations: Sequence[ConversationState]) -> d
             continue
         with suppress(*DECODE_ERRORS, ValueError):
             conversation = numbers[channel.conversation]
-            record = _record_from_json(unpack_record(bytes(body)))
-            sums[conversation].add_record(record, channel, steps.get(conversation, {}))
+            stored = unpack_record(bytes(body))
+            record = _record_from_json(stored)
+            estimate = 0 if record.usage is not None else record_from_json(stored).unreported_input
+            sums[conversation].add_record(record, channel, steps.get(conversation, {}), estimate)
     for (conversation, _), turn in turns.items():
         sums[conversation].add_turn(turn)
     return {number: found.portions() for number, found in sums.items()}
@@ -170,11 +174,12 @@ class _Sums:
         self._of_turns: dict[int, float] = {}
         self._models: dict[int, str] = {}
 
-    def add_record(self, record: _UsageOfRecord, channel: Channel, steps: Steps) -> None:
+    def add_record(self, record: _UsageOfRecord, channel: Channel, steps: Steps, estimate: int) -> None:
         step = find_step(steps, channel, record.request, record.produced)
         spent = step.usage if step is not None and step.usage is not None else record.usage
-        failed = record.observed is not None and record.observed.status != "ok"
+        failed = record.observed is not None and record.observed.status not in ("ok", "unrecorded")
         self._add(record.time, channel, record.usage, spent, step.turn if step else None, is_failed=failed)
+        self._portion(record.time, f"{channel.provider}:{channel.model}")[10] += estimate
 
     def add_step(self, step: StepRecord, channel: Channel, turn: TurnRecord | None) -> None:
         """Add a step without a complete answer. The others are in the ledger."""
@@ -205,7 +210,7 @@ class _Sums:
         )
 
     def _portion(self, time: int, model: str) -> list[float]:
-        return self._portions.setdefault((time - time % QUARTER, model), [0.0] * 10)
+        return self._portions.setdefault((time - time % QUARTER, model), [0.0] * 11)
 
     def _add(
         self,

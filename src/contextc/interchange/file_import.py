@@ -69,10 +69,10 @@ from contextc.observation.exchange_parser import (
     parse_elements,
     resolve_provider,
 )
-from contextc.observation.observed_request import IMPORTED, RecordOptions, StoredMessages
+from contextc.observation.observed_request import RecordOptions, StoredMessages
 from contextc.observation.write_observed import ExchangeRecording, record_exchanges
-from contextc.store import Conversation, Store, message_log
-from contextc.store.conversation_list import set_directory
+from contextc.store import Conversation, Store
+from contextc.store.conversation_list import IMPORTED, set_directory
 from contextc.store.message_log import SEQ_BITS, SEQ_MASK, find_tip, load_tip, make_place
 from contextc.store.transaction_engine import Transaction
 
@@ -128,7 +128,7 @@ def _prepare_calls(
         _make_input(call, elements),
         ObservedReply(status="ok" if call.finished else "unfinished", usage=call.usage),
         conversation,
-        began=call.began or call.ended or message_log.now_ms(),
+        began=call.began,
         ended=call.ended,
         options=RecordOptions(key=f"{conversation}/{call.id}", inexact=True, stored=stored),
     )

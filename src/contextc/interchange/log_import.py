@@ -32,7 +32,7 @@ from contextc.observation.exchange_parser import (
     parse_reply,
     parse_special_reply,
 )
-from contextc.observation.observed_request import IMPORTED, NewNames, ObservedRequest, RecordOptions
+from contextc.observation.observed_request import NewNames, ObservedRequest, RecordOptions
 from contextc.observation.reply_decoding import (
     DECODE_ERRORS,
     FormatDetector,
@@ -41,7 +41,8 @@ from contextc.observation.reply_decoding import (
     parse_events,
 )
 from contextc.observation.write_observed import ExchangeRecording, record_exchanges
-from contextc.store import Store, message_log
+from contextc.store import Store
+from contextc.store.conversation_list import IMPORTED
 from contextc.store.ledger_schema import Channel
 from contextc.store.transaction_engine import Transaction
 
@@ -625,7 +626,8 @@ class LogImporter:
 
     def _parse_reply(self, where: str, exchange: LoggedExchange, given: ObservedInput) -> ObservedReply:
         if exchange.reply is None:
-            return ObservedReply()
+            has_waited = not exchange.status and exchange.ended > exchange.time
+            return ObservedReply(status="unanswered" if has_waited else "unrecorded")
         time = exchange.ended or exchange.time
         try:
             replies = decode_logged_reply(given.form, exchange.reply)
@@ -633,7 +635,7 @@ class LogImporter:
             if (known := parse_special_reply(exchange.reply, exchange.status)) is not None:
                 return known
             self.add_note(UNKNOWN_REPLY, where)
-            return ObservedReply()
+            return ObservedReply(status="unrecorded")
         if replies.unread:
             self.add_note("an event of a stream that cannot be read", where, replies.unread)
         decoded = None if isinstance(exchange.reply, str) else replies
@@ -662,7 +664,7 @@ class LogImporter:
         return ExchangeRecording(
             given,
             answer,
-            began=exchange.time or message_log.now_ms(),
+            began=exchange.time,
             ended=exchange.ended,
             first_chunk=exchange.first_chunk,
             code=exchange.status,

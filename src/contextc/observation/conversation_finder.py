@@ -323,7 +323,7 @@ def match_content(
                 continue
             is_last = last_of_channel(tx, place) == place & SEQ_MASK
             is_end = index == len(keys) - 1
-            is_failed = record.observed.status in ("error", "unanswered")
+            is_failed = record.observed.status in ("error", "unanswered", "unrecorded")
             if is_end and is_failed and is_last and is_retried(tx, number):
                 return name, place
             if not is_end and is_last and is_continuation(tx, record, index + 1):

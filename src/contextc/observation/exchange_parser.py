@@ -49,7 +49,7 @@ from contextc.observation.reply_decoding import (
 from contextc.providers import Provider, provider
 from contextc.providers.registry import provider_formats
 
-Status: TypeAlias = Literal["ok", "error", "unfinished", "unanswered"]
+Status: TypeAlias = Literal["ok", "error", "unfinished", "unanswered", "unrecorded"]
 UNKNOWN_MODEL, UNKNOWN_WINDOW = "unknown", 200_000
 MODEL_FIELDS = ("modelVersion", "model")
 MODEL_IN_TEXT = re.compile(r'"modelVersion"\s*:\s*"([^"]+)"')

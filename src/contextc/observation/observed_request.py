@@ -37,7 +37,7 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """`ok`, `error`, `unfinished` (the reply broke off) or `unanswered`."""
+        """`ok`, `error`, `unfinished` (the reply broke off), `unanswered` or `unrecorded`."""
         return self.record.observed.status if self.record.observed else ""
 
     @property
@@ -59,10 +59,6 @@ class ObservedRequest(Struct, frozen=True, kw_only=True):
 
 # ── options of a recording ────────────────────────────────────────────────────────────────────────────────────────────
 # Options for recording an exchange: whether it is inexact; for imported ones, identity, names and stored messages.
-
-
-IMPORTED = "import:"
-"""Prefix of the stored sessions of imported conversations. No request that is observed as it happens continues them."""
 
 
 class NewNames(Struct, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ from typing import NamedTuple
 from contextc._credential_mask import get_logger
 from contextc.errors import InvalidSetting
 from contextc.observation.conversation_finder import load_observed_places
-from contextc.observation.observed_request import IMPORTED
 from contextc.store import Store
+from contextc.store.conversation_list import IMPORTED
 from contextc.store.message_log import SEQ_MASK, lock_tree, make_place, now_ms
 from contextc.store.store import delete_selected
 from contextc.store.transaction_engine import Transaction

@@ -46,7 +46,7 @@ from contextc.observation.exchange_parser import (
     is_blank,
     parse_elements,
 )
-from contextc.observation.observed_request import IMPORTED, ObservedRequest, RecordOptions, StoredMessages
+from contextc.observation.observed_request import ObservedRequest, RecordOptions, StoredMessages
 from contextc.observation.request_rows import (
     HeadFacts,
     RowAlignment,
@@ -63,7 +63,7 @@ from contextc.observation.request_rows import (
     without_redacted,
 )
 from contextc.store import Store, message_log
-from contextc.store.conversation_list import set_directory
+from contextc.store.conversation_list import IMPORTED, set_directory
 from contextc.store.ledger_schema import (
     Channel,
     ChannelState,
@@ -223,7 +223,10 @@ class _Recorded(NamedTuple):
 
 
 class ExchangeRecording:
-    """One exchange on its way into the store. `write` may run more than once, so it changes nothing here."""
+    """One exchange on its way into the store. `write` may run more than once, so it changes nothing here.
+
+    `began` is 0 if it is not known.
+    """
 
     def __init__(
         self,
@@ -238,7 +241,9 @@ class ExchangeRecording:
         options: RecordOptions | None = None,
     ) -> None:
         self.given, self.answer, self.conversation = given, answer, conversation
-        self.began, self.ended, self.code, self.options = began, ended, code, options or RecordOptions()
+        self.is_untimed = not began and not ended
+        self.began = began or ended or message_log.now_ms()
+        self.ended, self.code, self.options = ended, code, options or RecordOptions()
         self.first_chunk = first_chunk - began if first_chunk is not None and first_chunk >= began else None
         found = given.provider
         self.counter: TokenCounter = get_counter(
@@ -398,6 +403,7 @@ class ExchangeRecording:
             budget=Budget(window=given.provider.model.window, system=head.system, tools=head.tools, used=tokens),
             shared=above + sum([row.row.tokens for row in shared]) if is_same_head else 0,
             shared_bytes=sum([len(row.chunk) for row in shared]),
+            previous_input=(before.input or before.above + before.tokens) if is_same_head else 0,
             branch=tip.branch,
             tip=tip.seq,
             time=self.ended or self.began,
@@ -412,6 +418,7 @@ class ExchangeRecording:
                 error_type=answer.error_type,
                 request_id=answer.request_id,
                 began=self.began,
+                untimed=self.is_untimed,
                 ended=self.ended,
                 first_chunk=self.first_chunk,
                 inexact=self.options.inexact or is_redacted,

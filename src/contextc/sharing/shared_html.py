@@ -7,7 +7,8 @@ Content-Security-Policy names their hashes and allows nothing else, so nothing i
 import re
 import secrets
 from base64 import b64encode
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.metadata import version
@@ -22,7 +23,7 @@ from contextc._plugins import data_files
 from contextc._sequence_comparison import count_common_prefix
 from contextc.analysis.conversation_findings import find_all, is_loss
 from contextc.analysis.conversation_loader import StoredConversation, load_conversation_view
-from contextc.analysis.cost_by_content import RequestCosts, compute_costs
+from contextc.analysis.cost_by_content import INPUT_KINDS, CauseSplitter, RequestCosts, compute_costs, count_input
 from contextc.analysis.element_costs import find_file, tool_name
 from contextc.analysis.finding import Finding, get_code, sort_by_cost
 from contextc.analysis.request_comparison import read_part, show_element, without_data
@@ -146,11 +147,11 @@ class SharedItem(Struct, frozen=True, array_like=True):
 
 
 class SharedRow(Struct, frozen=True, array_like=True):
-    """An item of a request: its index, its path, and its tokens by our own count."""
+    """An item of a request: its index, its path, and the weight by which it has tokens of its part of the budget."""
 
     item: int
     path: str
-    tokens: int
+    weight: int
 
 
 class SharedCost(Struct, frozen=True, array_like=True):
@@ -164,11 +165,12 @@ class SharedCost(Struct, frozen=True, array_like=True):
 
 class SharedRequest(Struct, frozen=True, kw_only=True):
     """A request. `number` is the one that people know it by, also if it has no answer. It begins with the first `same`
-    rows of the previous request in the file; `rows` follow.
+    rows of the previous request in the file; `rows` follow. Those with an index in `again` were in it, too, behind
+    something that differs.
 
-    `size` are its tokens: by our own count if the provider reported none, and then `input` is None. Tokens of rows are
-    to be multiplied by `scale`. `overhead` are tokens that the provider counted and no row has. `reply` are items.
-    Unknown values are None.
+    `size` are its tokens: by our own count if the provider reported none, and then `input` is None. `parts` are the
+    parts of its budget in the order of rows: how many rows each has, and the tokens that are theirs by weight.
+    `overhead` are tokens that the provider counted and no row has. `reply` are items. Unknown values are None.
     """
 
     number: int
@@ -186,9 +188,10 @@ class SharedRequest(Struct, frozen=True, kw_only=True):
     cost: float | None
     cost_is_lower_bound: bool
     window: int
-    scale: float
+    parts: list[tuple[int, int]]
     overhead: int
     same: int
+    again: list[int]
     rows: list[SharedRow]
     reply: list[int]
     costs: list[SharedCost]
@@ -225,10 +228,11 @@ class SharedNote(Struct, frozen=True, kw_only=True):
 
 class SharedData(Struct, frozen=True, kw_only=True):
     """The content of a shared file. All figures are about the requests in it. Tokens are those that a provider
-    reported.
+    reported; `estimated` is the estimated input of requests for which it reported none.
 
     `findings` are those that are a loss, at most `MAX_FINDINGS` of `findings_count`. `unavoidable` is the number of
     cache misses that are none. If texts were removed, `title` is "", as without one, and `tags` and `notes` are empty.
+    `redacted` names what was asked to be removed, also if the content had none of it.
     """
 
     version: str
@@ -248,6 +252,7 @@ class SharedData(Struct, frozen=True, kw_only=True):
     requests_count: int
     failed: int
     input: int
+    estimated: int
     output: int
     cost: float | None
     cost_is_lower_bound: bool
@@ -256,16 +261,25 @@ class SharedData(Struct, frozen=True, kw_only=True):
 
 
 def collect_shared_data(
-    store: Store, conversation: str, *, request: int | None = None, channel: str = "", redact: ShareRedactions = ()
+    store: Store,
+    conversation: str,
+    *,
+    request: int | None = None,
+    channel: str = "",
+    redact: ShareRedactions = (),
+    tags: bool = True,
+    notes: bool = False,
 ) -> SharedData:
-    """Return the content of a shared file: of a whole conversation, or of one of its requests.
+    """Return the content of a shared file: of a whole conversation, or of one of its requests; with its tags, and with
+    its notes if that is wanted.
 
     Raises `UnknownConversation`, and `InvalidInput` for an unknown request.
     """
     view = load_conversation_view(store, conversation)
     chosen = _choose_requests(view, request, channel)
     files = _find_files(chosen) if "files" in redact else set[str]()
-    return _Collector(store, view, ShareRedaction(redact, files)).collect(chosen, is_run=request is None)
+    data = _Collector(store, view, ShareRedaction(redact, files)).collect(chosen, is_run=request is None)
+    return replace(data, tags=data.tags if tags else [], notes=data.notes if notes else [])
 
 
 def _choose_requests(view: StoredConversation, number: int | None, channel: str) -> list[RequestView]:
@@ -286,6 +300,17 @@ def _find_files(requests: Sequence[RequestView]) -> set[str]:
     return {name for each in seen.values() if each.type == "tool_call" and (name := find_file(each))}
 
 
+def _find_repeated(before: Iterable[bytes], now: Iterable[bytes]) -> list[int]:
+    """Return the indexes of what was there before, each as often as it was."""
+    left = Counter(before)
+    found: list[int] = []
+    for index, key in enumerate(now):
+        if left[key]:
+            left[key] -= 1
+            found.append(index)
+    return found
+
+
 class _Collector:
     def __init__(self, store: Store, view: StoredConversation, redaction: ShareRedaction) -> None:
         self._store, self._view, self._redaction = store, view, redaction
@@ -299,17 +324,20 @@ class _Collector:
         clean = self._redaction.clean
         costs = compute_costs(self._view)
         by_request = {(each.channel, each.request): each for each in costs.requests}
+        splitters = {run.requests[0].channel_id: run.keep(CauseSplitter) for run in self._view.runs}
         places = [where for each in chosen for where in each.record.produced]
         replies = self._store.read(lambda tx: load_messages_by_place(tx, places))
         requests: list[SharedRequest] = []
         before: list[SharedRow] = []
+        before_keys: list[bytes] = []
         for each in chosen:
-            rows = self._rows(each)
+            rows, keys = self._rows(each), [element.key for element in each.elements()]
             same = count_common_prefix(before, rows)
+            again = _find_repeated(before_keys[same:], keys[same:])
             found = [replies[where] for where in each.record.produced if where in replies]
-            spent = by_request[each.channel_id, each.number]
-            requests.append(self._request(each, rows[same:], same, found, spent))
-            before = rows
+            spent = self._costs(by_request[each.channel_id, each.number], count_input(each, splitters[each.channel_id]))
+            requests.append(self._request(each, rows[same:], same, again, found, spent))
+            before, before_keys = rows, keys
         index = {(each.channel, each.number): at for at, each in enumerate(requests)}
         is_whole = len(chosen) == len(self._view.requests)
         found = [
@@ -338,6 +366,7 @@ class _Collector:
             requests_count=totals.requests,
             failed=totals.failed,
             input=totals.input,
+            estimated=totals.estimated,
             output=totals.output,
             cost=totals.cost,
             cost_is_lower_bound=totals.cost_is_lower_bound,
@@ -372,8 +401,11 @@ class _Collector:
         return shorten_title(clean(text)) if text is not title else clean(title)
 
     def _rows(self, request: RequestView) -> list[SharedRow]:
-        tokens = request.tokens()
-        return [SharedRow(self._item(each.element), each.path, tokens[each.position]) for each in request.placed()]
+        weights = [weight for share in request.budget_shares for weight in share.weights]
+        return [
+            SharedRow(self._item(each.element), each.path, weight)
+            for each, weight in zip(request.placed(), weights, strict=True)
+        ]
 
     def _item(self, element: Element) -> int:
         if (found := self._item_of.get(id(element))) is None:
@@ -433,9 +465,16 @@ class _Collector:
         return found
 
     def _request(
-        self, request: RequestView, rows: list[SharedRow], same: int, messages: Sequence[Message], costs: RequestCosts
+        self,
+        request: RequestView,
+        rows: list[SharedRow],
+        same: int,
+        again: list[int],
+        messages: Sequence[Message],
+        costs: list[SharedCost],
     ) -> SharedRequest:
         usage, facts, clean = request.usage, request.observed, self._redaction.clean
+        shares = request.budget_shares
         error = facts.error if facts is not None and not self._redaction.removes_quotes else ""
         return SharedRequest(
             number=request.record.request,
@@ -443,7 +482,7 @@ class _Collector:
             model=clean(f"{request.channel.provider}:{request.channel.model}"),
             status=request.status,
             error=clean(error),
-            began=request.began,
+            began=request.stated_began,
             latency=facts.latency if facts is not None else None,
             size=request.input,
             input=usage.input if usage is not None else None,
@@ -453,19 +492,30 @@ class _Collector:
             cost=request.cost,
             cost_is_lower_bound=request.cost_is_lower_bound,
             window=request.record.budget.window,
-            scale=round(request.scale, 4),
-            overhead=request.overhead,
+            parts=[(len(each.weights), each.tokens) for each in shares],
+            overhead=request.input - sum([each.tokens for each in shares]),
             same=same,
+            again=again,
             rows=rows,
             reply=self._reply(messages),
-            costs=[
-                SharedCost(each.kind, clean(each.name), round(each.tokens), each.cost)
-                for each in sorted(costs.lines, key=lambda each: -each.tokens)
-            ],
+            costs=costs,
             settings=as_object(
                 self._clean_json({name: each for name, each in request.settings.items() if name != "model"})
             ),
         )
+
+    def _costs(self, costs: RequestCosts, tokens: Mapping[tuple[str, str], int]) -> list[SharedCost]:
+        """Return what a request is made of. `tokens` are those of its input; `costs` has its answer, too."""
+        found, spent = dict(tokens), dict[tuple[str, str], float]()
+        for line in costs.lines:
+            cause = line.kind, line.name
+            found.setdefault(cause, 0 if line.kind in INPUT_KINDS else round(line.tokens))
+            if line.cost is not None:
+                spent[cause] = spent.get(cause, 0.0) + line.cost
+        return [
+            SharedCost(cause[0], self._redaction.clean(cause[1]), size, spent.get(cause))
+            for cause, size in sorted(found.items(), key=lambda each: -each[1])
+        ]
 
     def _clean_json(self, value: JSON) -> JSON:
         """Return settings without what must not be shared. Texts in them may be about the user."""
@@ -528,14 +578,25 @@ POLICY = (
 
 
 def build_shared_file(
-    store: Store, conversation: str, *, request: int | None = None, channel: str = "", redact: ShareRedactions = ()
+    store: Store,
+    conversation: str,
+    *,
+    request: int | None = None,
+    channel: str = "",
+    redact: ShareRedactions = (),
+    tags: bool = True,
+    notes: bool = False,
 ) -> bytes:
     """Return an HTML file of a conversation, or of one of its requests.
 
     `redact` are names of `SHARE_REDACTIONS` and regular expressions: what they match is not in the file. `channel` is
-    the id of a channel, if a request of this number exists in several. Raises `UnknownConversation` and `InvalidInput`.
+    the id of a channel, if a request of this number exists in several. The file has the `tags` of the conversation. Its
+    `notes` are left out unless they are wanted, because people write them for themselves. Raises `UnknownConversation`
+    and `InvalidInput`.
     """
-    data = collect_shared_data(store, conversation, request=request, channel=channel, redact=redact)
+    data = collect_shared_data(
+        store, conversation, request=request, channel=channel, redact=redact, tags=tags, notes=notes
+    )
     return render_page(data)
 
 

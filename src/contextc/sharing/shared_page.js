@@ -20,6 +20,7 @@
   ];
   const FILLS = ["system", "tool", "result", "history", "reasoning", "media", "overhead"];
   const FAILURES = { unfinished: "failed: the reply broke off", unanswered: "failed: no answer" };
+  const isFailedStatus = (status) => status !== "ok" && status !== "unrecorded";
   const HIDDEN =
     /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffc\u{1d159}\u{1d173}-\u{1d17a}\u{e0000}-\u{e0fff}]/gu;
   const LINK = /https?:\/\/[^\s"'`\u003c\u003e()[\]{}\\|^⟨⟩]+/g;
@@ -36,9 +37,13 @@
   const costText = (figures) => (figures.cost_is_lower_bound && figures.cost != null ? `at least ${dollars(figures.cost)}` : dollars(figures.cost));
   const percent = (value) => (value == null ? "–" : value > 0 && value < 0.01 ? "\u003c1%" : value > 0.99 && value < 1 ? "\u003e99%" : `${Math.round(value * 100)}%`);
   /** Return the tokens of a request: those that the provider reported, or else an estimate. */
-  const tokensIn = ({ input, size }) => (input == null ? `about ${number(size)}` : number(input));
+  const tokensIn = ({ input, size }) => (input == null ? `≈ ${number(size)}` : number(input));
+  /** A figure of one part: only estimated, even where the provider reported the sum. */
+  const estimate = (value) => (value ? `≈ ${number(value)}` : number(value));
+  /** Return the name of a request. One without an answer has the number of the one that was sent in its place. */
+  const nameOf = (request) => `${number(request.number)}${request.status === "unanswered" ? " (failed)" : ""}`;
   const plural = (count, one) => `${number(count)} ${one}${count === 1 ? "" : "s"}`;
-  const time = (value) => (value ? new Date(value).toLocaleString() : "");
+  const time = (value) => (value ? new Date(value).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "not recorded");
 
   /** Return an element. Children are elements and texts, never markup. */
   function el(tag, properties, ...children) {
@@ -96,6 +101,23 @@
     const before = index ? rowsOf[index - 1] : [];
     rowsOf.push([...before.slice(0, request.same), ...request.rows]);
   });
+  /** Return the tokens of each row of a request: its share of a part of the budget, as in the inspector. They add up. */
+  function tokensOf(index) {
+    const tokens = [];
+    for (const [count, total] of data.requests[index].parts) {
+      const weights = rowsOf[index].slice(tokens.length, tokens.length + count).map(([, , weight]) => weight);
+      const whole = weights.reduce((sum, each) => sum + each, 0);
+      let [end, given] = [0, 0];
+      for (const weight of weights) {
+        end += weight;
+        const upTo = whole ? Math.floor((total * end) / whole) : 0;
+        tokens.push(upTo - given);
+        given = upTo;
+      }
+      tokens[tokens.length - 1] += total - given;
+    }
+    return tokens;
+  }
   const itemOf = (index) => {
     const [kind, type, role, name, text, size] = data.items[index];
     return { kind, type, role, name, text: text < 0 ? null : data.texts[text], size };
@@ -115,15 +137,23 @@
 
   /** What the file is about: a conversation, or one request of it. */
   const name = oneLine(data.title || data.conversation, 120);
-  const title = data.is_run ? name : `Request ${number(data.requests[data.requests.length - 1].number)} of ${name}`;
+  const title = data.is_run ? name : `Request ${nameOf(data.requests[data.requests.length - 1])} of ${name}`;
+
+  /** What is not in this file: whole texts and results, and whatever else was found of some kinds. */
+  function removedText(kinds) {
+    const whole = kinds.filter((each) => each === "texts" || each === "results");
+    const found = kinds.filter((each) => !whole.includes(each)).map((each) => ({ files: "names of files", mail: "mail addresses", patterns: "matches of patterns" })[each] ?? each);
+    return [whole.length && `Removed from this file: ${whole.join(", ")}.`, found.length && `Removed where found: ${found.join(", ")}.`].filter(Boolean).join(" ");
+  }
 
   function header() {
     const last = data.requests[data.requests.length - 1];
     const figures = data.is_run
       ? [["Requests", `${number(data.requests_count)}${data.failed ? `, ${number(data.failed)} failed` : ""}`],
-        ["Tokens in", number(data.input)], ["Tokens out", number(data.output)],
+        ["Tokens in", `${data.estimated ? "≈ " : ""}${number(data.input + data.estimated)}`],
+        ["Tokens out", data.estimated && !data.input ? "–" : number(data.output)],
         ["From cache", percent(data.cache_share)], ["Cost", costText(data)], ["Findings", number(data.findings_count)]]
-      : [["Request", number(last.number)], ["Findings", number(data.findings_count)]];
+      : [["Request", nameOf(last)], ["Findings", number(data.findings_count)]];
     return el("header", {},
       el("h1", { dir: "auto" }, title),
       el("p", { class: "soft" }, data.title ? `${oneLine(data.conversation, 60)} · ` : "", data.source ? `${oneLine(data.source, 60)} · ` : "", `recorded with contextc ${data.version}`),
@@ -131,7 +161,7 @@
       data.notes.length > 0 && el("ul", { "aria-label": "Notes", class: "notes" }, data.notes.map((each) => el("li", {},
         el("p", { class: "soft" }, [`Note of ${time(each.time)}`, oneLine(each.who, 60), each.request && `about request ${oneLine(each.request, 60)}`].filter(Boolean).join(" · ")),
         el("p", { class: "note-text", dir: "auto" }, visible(each.text))))),
-      data.redacted.length > 0 && el("p", { class: "note" }, `Removed from this file: ${data.redacted.join(", ")}.`),
+      data.redacted.length > 0 && el("p", { class: "note" }, removedText(data.redacted)),
       facts(figures));
   }
 
@@ -152,8 +182,8 @@
     const most = Math.max(...data.requests.map((each) => each.size), 1);
     const bars = data.requests.map((each, index) => {
       const share = each.cache_read && each.input ? Math.min(1, each.cache_read / each.input) : 0;
-      const isFailed = each.status !== "ok";
-      const label = [`Request ${number(each.number)}`, oneLine(each.model, 50), `${tokensIn(each)} tokens in`, `${percent(share)} from cache`,
+      const isFailed = isFailedStatus(each.status);
+      const label = [`Request ${nameOf(each)}`, oneLine(each.model, 50), `${tokensIn(each)} tokens in`, `${percent(share)} from cache`,
         each.cost == null ? "" : costText(each), isFailed ? FAILURES[each.status] ?? "failed" : "", found.has(index) ? "has a finding" : ""].filter(Boolean).join(", ");
       const bar = el("button", { type: "button", class: `step${isFailed ? " failed" : ""}${found.has(index) ? " found" : ""}`, title: label, "aria-label": label,
         "aria-current": index === current ? "true" : null, tabindex: index === current ? "0" : "-1", onclick: () => choose(index, "timeline") },
@@ -179,7 +209,7 @@
     const groups = [...Map.groupBy(data.findings, (each) => each.code).values()];
     return el("section", { "aria-label": "Findings", id: "findings", tabindex: "-1" }, el("h2", {}, `Findings (${number(data.findings_count)})`), note,
       el("ol", { class: "findings" }, groups.map((group) => el("li", {}, ...finding(group[0], true),
-        group.length > 1 && el("details", {}, el("summary", {}, `${number(group.length - 1)} more with this cause, together ${groupCost(group)}`),
+        group.length > 1 && el("details", {}, el("summary", {}, `${number(group.length - 1)} more with this cause, all ${number(group.length)} together ${groupCost(group)}`),
           el("ol", { class: "findings inner" }, group.slice(1).map((each) => el("li", {}, ...finding(each, false)))))))));
   }
 
@@ -196,7 +226,7 @@
     (each.before || each.after) && el("p", { class: "evidence" }, evidenceOf(each)),
     hasFix && each.fix && el("p", {}, el("b", {}, "Fix: "), oneLine(each.fix, 400)),
     each.request != null && el("button", { type: "button", onclick: () => showRow(each.request, each.path) },
-      `Show request ${number(data.requests[each.request].number)}`),
+      `Show request ${nameOf(data.requests[each.request])}`),
   ];
 
   /** The words before and after a change; without a change, what was found. */
@@ -221,8 +251,8 @@
     const request = data.requests[current];
     const select = el("select", { "aria-label": "Request", onchange: (event) => choose(Number(event.target.value)) },
       data.requests.map((each, index) => el("option", { value: index, selected: index === current },
-        `Request ${number(each.number)} · ${oneLine(each.model, 50)} · ${tokensIn(each)} in${each.cost == null ? "" : ` · ${costText(each)}`}`)));
-    return el("section", { "aria-label": "Request", id: "request", tabindex: "-1" }, el("h2", {}, `Request ${number(request.number)}`),
+        `Request ${nameOf(each)} · ${oneLine(each.model, 50)} · ${tokensIn(each)} in${each.cost == null ? "" : ` · ${costText(each)}`}`)));
+    return el("section", { "aria-label": "Request", id: "request", tabindex: "-1" }, el("h2", {}, `Request ${nameOf(request)}`),
       data.requests.length > 1 && el("div", { class: "bar" },
         el("button", { type: "button", disabled: current === 0, onclick: () => choose(current - 1) }, "Previous"),
         select,
@@ -230,7 +260,8 @@
       facts([["Model", oneLine(request.model, 80)], ["Tokens in", tokensIn(request)], ["Tokens out", number(request.output)],
         ["From cache", request.cache_read == null || !request.input ? "–" : percent(request.cache_read / request.input)],
         ["Cost", costText(request)], ["Time", time(request.began)]]),
-      request.status !== "ok" && el("p", { class: "note", dir: "auto" }, `This request ${FAILURES[request.status] ?? "failed"}. ${visible(request.error)}`),
+      request.status === "unrecorded" && el("p", { class: "note" }, "The answer to this request was not recorded."),
+      isFailedStatus(request.status) && el("p", { class: "note", dir: "auto" }, `This request ${FAILURES[request.status] ?? "failed"}. ${visible(request.error)}`),
       explanation(),
       compositionBar(request),
       composition(request),
@@ -298,24 +329,26 @@
   /** What a request has in common with the one before it in this file, and where both part. */
   function explanation() {
     if (!current) return el("p", { class: "soft", "data-testid": "explanation" }, data.is_run ? "This is the first request." : "");
-    const { same } = data.requests[current];
+    const { same, again } = data.requests[current];
     const before = data.requests[current - 1];
     const [all, earlier] = [rowsOf[current], rowsOf[current - 1]];
-    const head = `${number(same)} of ${plural(all.length, "part")} ${same === 1 ? "is" : "are"} the same as in request ${number(before.number)}`;
+    const equal = same + again.length;
+    const head = `${number(equal)} of ${plural(all.length, "part")} ${equal === 1 ? "is" : "are"} the same as in request ${nameOf(before)}`;
     const isOther = before.model !== data.requests[current].model ? `, which was of another model (${oneLine(before.model, 60)})` : "";
     if (same === earlier.length) return el("p", { "data-testid": "explanation" }, `${head}${isOther}: it was extended, and nothing before changed.`);
-    return el("p", { "data-testid": "explanation" }, `${head}${isOther}. The first difference is at `, el("code", {}, (all[same] ?? earlier[same])[1]), ".");
+    return el("p", { "data-testid": "explanation" }, `${head}${isOther}. The first difference is at `, el("code", {}, (all[same] ?? earlier[same])[1]),
+      again.length ? `: ${number(same)} before it, ${number(again.length)} after it.` : ".");
   }
 
   /** The parts of the input as a bar, and how full the context window is. */
   function compositionBar(request) {
     const input = request.costs.filter(([kind, , tokens]) => !kind.startsWith("answer") && tokens > 0);
     const bar = el("div", { class: "parts", "aria-hidden": "true" }, input.map(([kind, name, tokens]) => {
-      const part = el("span", { class: `fill fill-${FILLS.includes(kind) ? kind : "overhead"}`, title: `${KINDS[kind] ?? kind} ${oneLine(name, 60)}: ${number(tokens)} tokens` });
+      const part = el("span", { class: `fill fill-${FILLS.includes(kind) ? kind : "overhead"}`, title: `${KINDS[kind] ?? kind} ${oneLine(name, 60)}: ${estimate(tokens)} tokens` });
       part.style.flexGrow = String(tokens);
       return part;
     }));
-    const room = request.window ? `${request.input == null ? "about " : ""}${number(request.size)} of ${number(request.window)} tokens of the context window (${percent(request.size / request.window)})` : "";
+    const room = request.window ? `${request.input == null ? "≈ " : ""}${number(request.size)} of ${number(request.window)} tokens of the context window (${percent(request.size / request.window)})` : "";
     return el("div", {}, bar, room && el("p", { class: "soft" }, room));
   }
 
@@ -330,7 +363,7 @@
         const bar = el("span", { class: "share" });
         bar.style.width = `${isInput ? Math.max(1, (tokens / total) * 100) : 0}%`;
         return el("tr", {}, el("th", { scope: "row" }, el("span", { class: `swatch fill fill-${FILLS.includes(kind) ? kind : "overhead"}`, hidden: !isInput }), `${KINDS[kind] ?? kind}${name ? ` ${oneLine(name, 60)}` : ""}`),
-          el("td", {}, number(tokens)), el("td", {}, isInput ? percent(tokens / total) : "", bar), el("td", {}, dollars(cost)));
+          el("td", {}, isInput ? estimate(tokens) : number(tokens)), el("td", {}, isInput ? percent(tokens / total) : "", bar), el("td", {}, dollars(cost)));
       }))));
   }
 
@@ -362,16 +395,20 @@
       FILTERS.map(([value, label]) => el("option", { value, selected: value === filter }, label)));
     function fill() {
       const request = data.requests[current];
+      const again = new Set(request.again.map((at) => request.same + at));
       const wanted = search.toLowerCase();
+      const tokens = tokensOf(current);
       const all = [
-        ...rowsOf[current].map(([item, path, tokens], at) => ({ ...itemOf(item), path, tokens: tokens * request.scale, isSame: at < request.same })),
+        ...rowsOf[current].map(([item, path], at) => ({ ...itemOf(item), path, tokens: tokens[at], isSame: at < request.same || again.has(at) })),
         ...request.reply.map((item) => ({ ...itemOf(item), path: "reply", tokens: null, isSame: false })),
       ];
       found = all.filter((each) => matches(each) && (!wanted || lowerText(each).includes(wanted) || each.name.toLowerCase().includes(wanted)));
       list.replaceChildren(...found.slice(0, shown).map(row));
       more.hidden = found.length <= shown;
       [filled, place, moves.hidden] = [search, [-1, -1], !search || !found.length];
-      status.textContent = `${found.length === all.length ? "" : `${number(found.length)} of `}${plural(all.length, "part")}: tools, system prompt, and each part of a message`
+      const parts = plural(all.length - request.reply.length, "part");
+      const reply = request.reply.length ? `; and ${plural(request.reply.length, "part")} of the reply` : "";
+      status.textContent = `${found.length === all.length ? "" : `${number(found.length)} found among `}${parts} of the request: tools, system prompt, and each part of a message${reply}`
         + (request.overhead ? `. ${number(request.overhead)} tokens were added by the provider or program, and are not recorded` : "");
     }
     /** Show further rows; those above stay as they are. */
@@ -419,7 +456,7 @@
       data.requests.length > 1 && each.kind !== "reply" && el("span", { class: "sign", title: each.isSame ? "Sent before" : "New in this request" }, each.isSame ? "=" : "+"), " ",
       each.name && el("b", {}, oneLine(each.name, 60)), " ",
       el("span", { class: "preview", dir: "auto" }, each.text == null ? `[redacted: ${plural(each.size, "character")}]` : marked([preview(each)])), " ",
-      el("span", { class: "soft tokens" }, each.tokens == null ? "" : plural(Math.round(each.tokens), "token"))));
+      el("span", { class: "soft tokens" }, each.tokens == null ? "" : plural(each.tokens, "token"))));
     const fill = () => {
       if (details.open && details.children.length === 1) details.append(body(each));
     };

@@ -36,17 +36,23 @@ from contextc.store.turn_records import load_last_steps
 # Sources of observed conversations: the client that made the requests, and the request that a sub-agent belongs to.
 
 
-class ObservedSource(Struct, frozen=True, kw_only=True):
+IMPORTED = "import:"
+"""Prefix of the stored sessions of imported conversations. No request that is observed as it happens continues them."""
+
+
+class ObservedSource(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The source of a conversation that other software made.
 
     `client` is the name of the client, "" if it is unknown. `kind` is main, agent or side. `agent` is the client's own
-    id of a sub-agent. `parent` is the name of the main conversation of the session, "" if there is none.
+    id of a sub-agent. `parent` is the name of the main conversation of the session, "" if there is none. `imported`:
+    it was read from a file.
     """
 
     client: str
     kind: str
     agent: str
     parent: str
+    imported: bool = False
 
     @property
     def label(self) -> str:
@@ -69,26 +75,26 @@ def load_observed_sources(tx: Transaction, numbers: Sequence[int]) -> dict[int, 
         return {}
     marks = ", ".join("?" * len(numbers))
     rows = tx.rows(
-        "SELECT o.conversation, o.client, o.kind, o.agent, coalesce(p.name, '') FROM main.observed_conversation o"
+        "SELECT o.conversation, o.client, o.kind, o.agent, coalesce(p.name, ''), o.session"
+        " FROM main.observed_conversation o"
         f" LEFT JOIN main.conversation p ON p.number = o.parent WHERE o.conversation IN ({marks})",
         *numbers,
     )
-    return {
-        number: ObservedSource(client=client, kind=kind, agent=agent, parent=parent)
-        for number, client, kind, agent, parent in rows
-    }
+    return {number: _make_source(*facts) for number, *facts in rows}
+
+
+def _make_source(client: str, kind: str, agent: str, parent: str, session: str) -> ObservedSource:
+    is_imported = session.startswith(IMPORTED)
+    return ObservedSource(client=client, kind=kind, agent=agent, parent=parent, imported=is_imported)
 
 
 def load_all_sources(tx: Transaction) -> dict[str, ObservedSource]:
     """Return the sources of all observed conversations by name."""
     rows = tx.rows(
-        "SELECT c.name, o.client, o.kind, o.agent, coalesce(p.name, '') FROM main.observed_conversation o"
+        "SELECT c.name, o.client, o.kind, o.agent, coalesce(p.name, ''), o.session FROM main.observed_conversation o"
         " JOIN main.conversation c ON c.number = o.conversation LEFT JOIN main.conversation p ON p.number = o.parent"
     )
-    return {
-        name: ObservedSource(client=client, kind=kind, agent=agent, parent=parent)
-        for name, client, kind, agent, parent in rows
-    }
+    return {name: _make_source(*facts) for name, *facts in rows}
 
 
 def load_parent_request(tx: Transaction, number: int) -> ParentRequest | None:
@@ -620,12 +626,13 @@ def load_changes(
 
 
 # ── search ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-# Search in the names, given titles and messages of conversations, including tool calls and results. Case is ignored.
+# Search in the names, given titles, notes and messages of conversations, including tool calls and results. Case is
+# ignored.
 #
-# All names and given titles are searched first. Messages are read newest first, at most `MAX_MESSAGES` of them per
-# call, which bounds the time of a search in a store of any size. A page's `next` continues where the search stopped.
-# The list of conversations shows the newest hit of each; `search_messages` returns several, their number, and what it
-# has read.
+# All names and given titles are searched first, then the newest note with the text of each conversation. Messages are
+# read newest first, at most `MAX_MESSAGES` of them per call, which bounds the time of a search in a store of any size.
+# A page's `next` continues where the search stopped. The list of conversations shows the newest hit of each;
+# `search_messages` returns several, their number, and what it has read.
 
 
 # ── names ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -745,6 +752,33 @@ def _folded_to() -> dict[str, str]:
     return found
 
 
+# ── notes ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+MAX_NOTED = 1_000
+"""Maximum number of notes that are read for one search, newest first."""
+
+
+def find_noted(tx: Transaction, wanted: str) -> dict[int, "SearchHit"]:
+    """Return the newest note with a text of each conversation that has one. `wanted` is case-folded."""
+    word = max(wanted.split(), key=len)
+    if tx.dialect.name == "postgres":
+        tests = 'position(? in lower(text COLLATE "C")) > 0 OR octet_length(text) > length(text)'
+        tests += " OR ((SELECT current_setting('server_encoding')) <> 'UTF8' AND text ~ '[^ -~]')"
+    else:
+        tests = "instr(lower(text), ?) > 0 OR length(CAST(text AS BLOB)) > length(text)"
+    rows = tx.rows(
+        f"SELECT conversation, text FROM main.note WHERE {tests} ORDER BY number DESC LIMIT {MAX_NOTED:d}", word
+    )
+    found: dict[int, SearchHit] = {}
+    for number, text in rows:
+        line = " ".join(text.split())
+        at = line.casefold().find(wanted)
+        if at >= 0 and number not in found:
+            found[number] = SearchHit(_excerpt(line, at, len(wanted)), part="note")
+    return found
+
+
 # ── messages ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -764,8 +798,8 @@ BEFORE, AFTER = 40, 100
 class SearchHit(NamedTuple):
     """The text around a match and the seq of its message. Both are empty for a match in the name.
 
-    `part` is what matches: text, call or result; empty if the match spans several. `tool` is the tool of a call or
-    result.
+    `part` is what matches: text, call, result or note; empty if the match spans several. A note has no seq. `tool` is
+    the tool of a call or result.
     """
 
     excerpt: str = ""
@@ -830,7 +864,7 @@ class _Found(NamedTuple):
 def search_conversations(
     tx: Transaction, text: str, *, before: str = "", limit: int = 50, work: int = MAX_MESSAGES, tag: str = ""
 ) -> ConversationPage:
-    """Return a page of conversations with the text in their name, followed by those with it in a message."""
+    """Return a page of conversations with the text in their name, followed by those with it in a note or a message."""
     found = _search(tx, text, before, limit, work, max_hits=1, finds_all=False, tag=tag)
     entries = load_details(tx, [each.row for each in found.rows])
     newest = [each.hits[0] if each.hits else SearchHit() for each in found.rows]
@@ -849,7 +883,7 @@ def search_messages(
     tag: str = "",
 ) -> SearchPage:
     """Return a page of conversations with their newest hits, at most `max_hits` each. The first page begins with the
-    conversations that have the text in their name. With a tag, only conversations with it are searched.
+    conversations that have the text in their name or in a note. With a tag, only conversations with it are searched.
     """
     if not 1 <= max_hits <= MAX_HITS:
         raise InvalidInput(f"max_hits must be 1 to {MAX_HITS}", got=max_hits)
@@ -882,14 +916,23 @@ def _search(
     begin, hits = parse_cursor(before), list[_FoundRow]()
     check_limit(limit)
     tagged = find_tagged(tx, tag) if tag else None
+    noted = find_noted(tx, wanted)
     if begin is None or begin.in_names:
         numbers = find_named(tx, wanted, begin, limit)
         named = list_rows_by_number(tx, numbers) if numbers else []
         hits = [_FoundRow(each, []) for each in named if tagged is None or each.number in tagged]
         if len(numbers) == limit and named:
             return _Found(hits, PageCursor(named[-1].last_active, named[-1].number, in_names=1))
-        begin = None
-    return _search_all(tx, wanted, begin, hits, limit, work, max_hits, finds_all=finds_all, tag=tag)
+        others = list_rows_by_number(tx, sorted(noted)) if noted else []
+        hits += [
+            _FoundRow(each, [noted[each.number]], 1)
+            for each in others
+            if (tagged is None or each.number in tagged)
+            and (finds_all or not is_named(wanted, each.name, each.given_title))
+        ]
+        begin, limit = None, max(limit, len(hits) + 1)
+    skipped = frozenset[int]() if finds_all else frozenset(noted)
+    return _search_all(tx, wanted, begin, hits, limit, work, max_hits, finds_all=finds_all, tag=tag, skipped=skipped)
 
 
 def _search_all(
@@ -903,13 +946,14 @@ def _search_all(
     *,
     finds_all: bool,
     tag: str,
+    skipped: frozenset[int],
 ) -> _Found:
-    """Add conversations with the text in a message."""
+    """Add conversations with the text in a message. Those `skipped` were found by their notes."""
     mark, messages, conversations = begin, 0, 0
     for each, line in _iter_conversations(tx, begin, tag):
         if work <= 0 or len(hits) >= limit:
             return _Found(hits, mark, messages, conversations)
-        if finds_all or not is_named(wanted, each.name, each.given_title):  # otherwise it was found by name
+        if finds_all or not (each.number in skipped or is_named(wanted, each.name, each.given_title)):
             goes_on = begin is not None and begin.number == each.number
             end = begin.until if begin is not None and goes_on else each.length
             looked = _search_conversation(tx, line, end, wanted, work, max_hits, counts_all=finds_all)
@@ -1000,10 +1044,14 @@ def _find_match(body: bytes, wanted: str) -> _Match | None:
 def _make_hit(match: _Match, wanted: str, seq: int) -> SearchHit:
     """Return the match with surrounding text."""
     message, text, at = match
-    begin, end = _unfold_index(text, at), _unfold_index(text, at + len(wanted) - 1) + 1
+    return SearchHit(_excerpt(text, at, len(wanted)), seq, message.role, *_find_part(message, wanted))
+
+
+def _excerpt(text: str, at: int, length: int) -> str:
+    """Return a match with surrounding text. Its position and length are those in the case-folded text."""
+    begin, end = _unfold_index(text, at), _unfold_index(text, at + length - 1) + 1
     first, last = extend_to_words(text, begin - BEFORE, end + AFTER)
-    excerpt = f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
-    return SearchHit(excerpt, seq, message.role, *_find_part(message, wanted))
+    return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"
 
 
 def _find_part(message: Message, wanted: str) -> tuple[str, str]:

@@ -245,10 +245,10 @@ class LineCounts(Struct, frozen=True, kw_only=True):
 class ObservedView(Struct, frozen=True, kw_only=True):
     """Facts of a request that other software sent.
 
-    `status` is ok, error, unfinished (the reply broke off) or unanswered. `code` is the HTTP status, `error` the text
-    of an error reply, and `error_type` its type or code. `began` and `ended` are Unix milliseconds, and `latency` the
-    milliseconds between them; null if they are unknown. `inexact` is true if the stored body is not the one that was
-    sent: it was put together from a transcript, or text was `redacted` before it was stored.
+    `status` is ok, error, unfinished (the reply broke off), unanswered or unrecorded. `code` is the HTTP status,
+    `error` the text of an error reply, and `error_type` its type or code. `began` and `ended` are Unix milliseconds,
+    and `latency` the milliseconds between them; null if unknown. `inexact` is true if the stored body is not the
+    one that was sent: it was put together from a transcript, or text was `redacted` before it was stored.
     """
 
     status: str
@@ -263,7 +263,8 @@ class ObservedView(Struct, frozen=True, kw_only=True):
 
 
 class RequestSummary(Struct, frozen=True, kw_only=True):
-    """Common fields of a request. `time` is when its answer was stored; 0 if it was not sent."""
+    """Common fields of a request. `time` is when its answer was stored; 0 if it was not sent, or if that was
+    not recorded."""
 
     channel: str
     agent: str
@@ -352,7 +353,8 @@ def finding_views(violations: Iterable[Violation]) -> list[FindingView]:
 def observed_view(facts: ObservedFacts | None) -> ObservedView | UnsetType:
     if facts is None:
         return UNSET
-    return as_view(ObservedView, facts, code=facts.code or None, began=facts.began or None, ended=facts.ended or None)
+    began, ended = facts.stated_began or None, facts.ended or None
+    return as_view(ObservedView, facts, code=facts.code or None, began=began, ended=ended)
 
 
 def count_origin(budget: Budget) -> CountOrigin:
@@ -396,8 +398,6 @@ def next_request_view(
 ) -> NextRequestView:
     account = _summary_fields(details, format, prefix_break)
     account["remarks"] = (*account["remarks"], *remarks)
-    budget: BudgetView = account["budget"]
-    account["budget"] = replace(budget, how="estimated" if budget.how == "measured" else budget.how)
     lines = shorten_lines(page.lines, text_options)
     return NextRequestView(
         cost=loss, is_new=is_new, lines=lines, more=page.more, next=page.next, selection=selection, **account
@@ -420,6 +420,7 @@ def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> di
     return {
         **{name: getattr(record, name) for name in RECORD_FIELDS},
         **{name: getattr(channel, name) for name in ("agent", "provider", "model", "directory")},
+        "time": 0 if record.observed is not None and record.observed.untimed else record.time,
         "channel": channel_id(channel),
         "format": format,
         "budget": budget_view(seen.budget, compute_distribution(seen), record),

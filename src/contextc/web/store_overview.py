@@ -42,8 +42,8 @@ class Figures(Struct, frozen=True, kw_only=True):
     """Figures of requests. `failed` of the `requests` have no complete answer.
 
     `cost` is None if no cost is known; `unpriced` requests are not part of it. With `cost_is_lower_bound` a factor of a
-    price is unknown. `cache_share` is the cached share of the
-    input, from 0 to 1, None without input.
+    price is unknown. `cache_share` is the cached share of the input, from 0 to 1, None without input. Tokens are those
+    that providers reported; `estimated` is the estimated input of requests for which they reported none.
     """
 
     requests: int
@@ -56,6 +56,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     cost: float | None
     unpriced: int
     cost_is_lower_bound: bool = False
+    estimated: int = 0
 
 
 class FindingsCount(Struct, frozen=True, kw_only=True):
@@ -244,7 +245,7 @@ def _title_key(state: ConversationState) -> object:
 def add_up(portions: Iterable[UsagePortion]) -> Figures:
     """Return the sum of some portions."""
     some = list(portions)
-    names = ("requests", "failed", "input", "output", "cache_read", "cache_write", "unpriced")
+    names = ("requests", "failed", "input", "output", "cache_read", "cache_write", "unpriced", "estimated")
     sums = {name: sum([getattr(each, name) for each in some]) for name in names}
     return Figures(
         **sums,
@@ -274,7 +275,7 @@ def add_up_models(portions: Iterable[UsagePortion]) -> list[tuple[str, Figures]]
     for each in portions:
         models.setdefault(each.model, []).append(each)
     found = [(name, add_up(some)) for name, some in models.items()]
-    return sorted(found, key=lambda each: (-(each[1].cost or 0.0), -each[1].input, each[0]))
+    return sorted(found, key=lambda each: (-(each[1].cost or 0.0), -each[1].input - each[1].estimated, each[0]))
 
 
 def find_zone(name: str) -> tuple[str, tzinfo]:

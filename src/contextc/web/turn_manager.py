@@ -528,8 +528,9 @@ class TurnManager:
             self._pending_approval(conversation, id)
             reason = "" if approve else why
             verdict = approve if always is None else structs.replace(always, allow=approve)
+            who = WHO if always is None else always.who or WHO
             self.store.answer_approval(
-                id, verdict, reason=reason, who=WHO, result=result, failed=failed, content=content, cancel=cancel
+                id, verdict, reason=reason, who=who, result=result, failed=failed, content=content, cancel=cancel
             )
 
         try:

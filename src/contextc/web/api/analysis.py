@@ -77,7 +77,8 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
 
     `why` is the reason of a new cache epoch, and `reset` is true if cached tokens were lost with it: the provider read
     less than it could have. `retry_of` is the number of the refused request that this one repeats, and `corrected` is
-    true if its content is another one; both are absent if it repeats none.
+    true if its content is another one; both are absent if it repeats none. `estimated` is the estimated input of an
+    answered request for which the provider reported no tokens, else 0.
     """
 
     channel: str
@@ -114,6 +115,7 @@ class TimelineStep(Struct, frozen=True, kw_only=True):
     retry_of: int | UnsetType = UNSET
     corrected: bool | UnsetType = UNSET
     observed: ObservedView | UnsetType = UNSET
+    estimated: int = 0
 
 
 class TimelineTotals(Struct, frozen=True, kw_only=True):
@@ -121,7 +123,8 @@ class TimelineTotals(Struct, frozen=True, kw_only=True):
     are those of these that are listed as such.
 
     For a whole conversation, `cost` includes summaries. It is null if no cost is known. With `cost_is_lower_bound` a
-    factor of a price is unknown.
+    factor of a price is unknown. Tokens are those that the provider reported; `estimated` is the estimated input of
+    requests for which it reported none.
     """
 
     requests: int
@@ -133,6 +136,7 @@ class TimelineTotals(Struct, frozen=True, kw_only=True):
     epochs: int
     unanswered: int
     failed: int | UnsetType = UNSET
+    estimated: int = 0
 
 
 class TimelineView(Struct, frozen=True, kw_only=True):
@@ -209,6 +213,7 @@ def _step(
         channel=channel_id(channel),
         turn=moment.turn,
         step=moment.step.index if moment.step is not None else None,
+        time=0 if record.observed is not None and record.observed.untimed else record.time,
         seq=record.tip,
         model=f"{channel.provider}:{channel.model}",
         input=usage.input if usage else None,
@@ -234,6 +239,7 @@ def _step(
         retry_of=retried.request if retried is not None else UNSET,
         corrected=retried.is_corrected if retried is not None else UNSET,
         observed=observed_view(record.observed),
+        estimated=record.unreported_input,
     )
 
 

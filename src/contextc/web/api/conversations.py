@@ -639,7 +639,7 @@ class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True):
 
     It has all requests, or one: `request` is its number, and `channel` the id of its channel. `redact` lists what is
     removed, separated by commas: texts, results, files, keys, tokens, mail. `pattern` is a regular expression whose
-    matches are removed.
+    matches are removed. The file has the `tags` of the conversation, and its `notes` if that is true.
     """
 
     format: Literal["", "jsonl", "html"] = ""
@@ -647,6 +647,8 @@ class ExportQuery(Struct, frozen=True, forbid_unknown_fields=True):
     request: Annotated[int, Meta(ge=0, le=1 << 31)] = 0
     redact: str = ""
     pattern: Annotated[str, Meta(max_length=MAX_PATTERN)] = ""
+    tags: bool = True
+    notes: bool = False
 
 
 @endpoint("GET", "/conversations/{name}/export", media_type="application/x-ndjson", tag="branches")
@@ -671,7 +673,15 @@ def _build_html(app: AppState, name: str, query: ExportQuery) -> bytes:
         raise InvalidInput("redact: unknown name", got=unknown[0], fix=fix)
     if query.pattern:
         redact.append(_compile_pattern(query.pattern))
-    return build_shared_file(app.store, name, request=query.request or None, channel=query.channel, redact=redact)
+    return build_shared_file(
+        app.store,
+        name,
+        request=query.request or None,
+        channel=query.channel,
+        redact=redact,
+        tags=query.tags,
+        notes=query.notes,
+    )
 
 
 async def _stream_whole(data: bytes) -> AsyncGenerator[bytes]:

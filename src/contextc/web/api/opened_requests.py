@@ -98,17 +98,23 @@ class OpenedRequest:
         )
 
     def lines(self, *, detailed: bool = False) -> list[RequestLine]:
-        """Return the system prompt, if any, and every message. With `detailed`, each tool is a line too."""
-        costs = compute_item_costs(self.model_facts, self.tokens, self.system + self.tools, None)
-        lead = [_line(0, 0, "system", "system", self.system, None, self.prompt, "")] if self.prompt else []
+        """Return the system prompt, if any, and every message. With `detailed`, each tool is a line before them."""
+        head = [("tool", part.text, tokens) for part, tokens in self._tool_parts(detailed)]
+        head += [("system", self.prompt, self.system)] if self.prompt else []
+        shown = [tokens for _, _, tokens in head] + list(self.tokens)
+        above = self.system + self.tools - sum(shown[: len(head)])
+        costs = compute_item_costs(self.model_facts, shown, above, None)
         found = [
-            _line(0, 0, "tool", "tool", tokens, None, part.text, "") for part, tokens in self._tool_parts(detailed)
+            _line(0, 0, kind, kind, tokens, cost, text, "")
+            for (kind, text, tokens), cost in zip(head, costs[: len(head)], strict=True)
         ]
         found += [
             _line(0, number, "message", message.role, tokens, cost, to_plain_text(message), message.uid)
-            for number, (message, tokens, cost) in enumerate(zip(self.messages, self.tokens, costs, strict=True), 1)
+            for number, (message, tokens, cost) in enumerate(
+                zip(self.messages, self.tokens, costs[len(head) :], strict=True), 1
+            )
         ]
-        views = [replace(each, index=index) for index, each in enumerate(lead + found)]
+        views = [replace(each, index=index) for index, each in enumerate(found)]
         return self._with_details(views) if detailed else views
 
     def _tool_parts(self, detailed: bool) -> list[tuple[HeadPart, int]]:
@@ -118,7 +124,7 @@ class OpenedRequest:
     def _with_details(self, views: list[RequestLine]) -> list[RequestLine]:
         """Return the lines with causes, calls and results, and with their parts."""
         tools = [head_details(part) for part, _ in self._tool_parts(detailed=True)]
-        head = [LineDetails(("system",)) for view in views if view.kind == "system"] + tools
+        head = tools + [LineDetails(("system",)) for view in views if view.kind == "system"]
         messages = [describe_parts(message.parts) for message in self.messages]
         details = {**dict(enumerate(head)), **pair_details(enumerate(messages, len(head)))}
         parts: list[tuple[AnyPart, ...]] = [() for _ in head] + [message.parts for message in self.messages]

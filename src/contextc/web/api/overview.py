@@ -252,7 +252,7 @@ def _cause(cause: CauseSummary, found: Sequence[Finding]) -> CheckedCause:
 SORT_KEYS: dict[SortName, Callable[[ConversationFigures], float | str | None]] = {
     "cost": lambda each: each.figures.cost,
     "cache": lambda each: each.figures.cache_share,
-    "tokens": lambda each: each.figures.input + each.figures.output,
+    "tokens": lambda each: each.figures.input + each.figures.estimated + each.figures.output,
     "requests": lambda each: each.figures.requests,
     "time": lambda each: each.state.last_active,
     "name": lambda each: each.state.name.casefold(),
@@ -291,7 +291,8 @@ class SearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class HitView(Struct, frozen=True, kw_only=True):
-    """A message that contains the text. `part` is text, call or result, empty if the match spans several.
+    """A message or note that contains the text. `part` is text, call or result, empty if the match spans several. It
+    is note for a note, which has no `seq`.
 
     `tool` is the name of the tool of a call or result.
     """
@@ -332,7 +333,7 @@ class SearchResults(Struct, frozen=True, kw_only=True):
 
 @endpoint("GET", "/search", tag="search")
 def search(app: AppState, query: SearchQuery) -> SearchResults:
-    """Search names, messages, tool calls and results of all conversations, the most recently active first."""
+    """Search names, notes, messages, tool calls and results of all conversations, the most recently active first."""
     if not query.text.strip():
         return SearchResults(found=[], messages=0, conversations=0, more=False, next="")
     page = app.store.read(

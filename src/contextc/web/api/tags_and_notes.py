@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from contextc.store import Note
+from contextc.store.approvals import MAX_WHO
 from contextc.store.tags_and_notes import MAX_NOTE, MAX_REQUEST, MAX_TAGS, change_tags
 from contextc.web.app_state import AppState
 from contextc.web.router import EmptyObject, endpoint
@@ -19,9 +20,12 @@ class TagsBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class NoteBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A note. `request` is the request it is about, as CHANNEL/NUMBER; by default it is about the conversation."""
+    """A note. `request` is the request it is about, as CHANNEL/NUMBER; by default it is about the conversation. `who`
+    is the name of its author.
+    """
 
     text: Annotated[str, Meta(max_length=MAX_NOTE)]
+    who: Annotated[str, Meta(max_length=MAX_WHO)] = WHO
     request: Annotated[str, Meta(max_length=MAX_REQUEST)] = ""
 
 
@@ -46,7 +50,7 @@ def notes(app: AppState, name: str) -> list[Note]:
 @endpoint("POST", "/conversations/{name}/notes", status=201, tag="conversations")
 def add_note(app: AppState, name: str, body: NoteBody) -> Note:
     """Add a note to a conversation, or to one of its requests."""
-    return app.store.add_note(name, body.text, who=WHO, request=body.request)
+    return app.store.add_note(name, body.text, who=body.who, request=body.request)
 
 
 @endpoint("DELETE", "/conversations/{name}/notes/{number}", tag="conversations")

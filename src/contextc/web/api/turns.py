@@ -1,8 +1,8 @@
 """Turns: start, cancel, resume, steer and follow up; queued input; approvals; compaction; parked turns."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from contextc._json import JSONObject
 from contextc._worker_threads import run_blocking
@@ -12,7 +12,7 @@ from contextc.executor.event_hub import event_hub
 from contextc.messages import Message
 from contextc.store import turn_records
 from contextc.store.approval_rules import Always, ApprovalRule, RuleArguments, RuleScope
-from contextc.store.approvals import CallAnswer, load_call_answers
+from contextc.store.approvals import MAX_WHO, CallAnswer, load_call_answers
 from contextc.store.message_log import DEFAULT_AGENT, load_tip
 from contextc.store.transaction_engine import Transaction
 from contextc.store.turn_records import QueueKind
@@ -80,7 +80,8 @@ class CancelResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
 class AlwaysBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A decision that also holds for later calls: where, for which arguments, and for how many seconds (null: no end).
 
-    `argument` and `prefix` select calls of which that argument begins with the prefix, and all others are equal.
+    `argument` and `prefix` select calls of which that argument begins with the prefix, and all others are equal. `who`
+    is shown as the author of the rule.
     """
 
     scope: RuleScope = "conversation"
@@ -88,6 +89,7 @@ class AlwaysBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     argument: str = ""
     prefix: str = ""
     seconds: float | None = None
+    who: Annotated[str, Meta(max_length=MAX_WHO)] = WHO
 
 
 class RuleView(ApprovalRule, frozen=True, kw_only=True):

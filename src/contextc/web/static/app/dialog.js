@@ -57,11 +57,11 @@ export function promptForText({ title, body, label, value = "", action, optional
   });
 }
 
-/** Show a short notice. An error stays until it is dismissed. */
-export function notify(text, { bad = false } = {}) {
-  const shown = { text, bad };
+/** Show a short notice. An error, or a notice with a `link` `{href, label}`, stays until it is dismissed. */
+export function notify(text, { bad = false, link = null } = {}) {
+  const shown = { text, bad, link };
   notice.value = shown;
-  if (!bad) setTimeout(() => notice.value === shown && (notice.value = null), 4_000);
+  if (!bad && !link) setTimeout(() => notice.value === shown && (notice.value = null), 4_000);
 }
 
 /** Run an action, and show its error as a notice. */
@@ -82,7 +82,7 @@ export function DialogHost() {
       ${notice.value && html`
         <div class="notice ${notice.value.bad ? "bad" : ""}" data-testid="notice">
           <${Icon} name=${notice.value.bad ? "warning" : "check"} />
-          <span>${notice.value.text}</span>
+          <span>${notice.value.text}${notice.value.link && html` <a href=${notice.value.link.href} onClick=${() => (notice.value = null)}>${notice.value.link.label}</a>`}</span>
           <${IconButton} class="small" icon="close" size=${14} label="Dismiss" onClick=${() => (notice.value = null)} />
         </div>`}
     </div>`;

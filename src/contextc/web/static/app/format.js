@@ -20,6 +20,15 @@ export function tokens(value) {
   return `${trimmed(value / 1_000_000, 2)}M`;
 }
 
+/**
+ * Return the input of several requests as text: the tokens that providers reported, and estimates of the others: ≈ 12.3k.
+ * @param {{input: number, estimated?: number}} figures
+ */
+export const inputText = ({ input, estimated = 0 }, text = tokens) => `${estimated ? "≈ " : ""}${text(input + estimated)}`;
+
+/** Return the output of several requests as text: "–" if no provider has reported any. */
+export const outputText = ({ input, estimated, output }, text = tokens) => (estimated && !input ? NONE : text(output));
+
 /** $0.0042, $1.20 */
 export function dollars(value) {
   if (!isNumber(value)) return NONE;
@@ -72,6 +81,13 @@ export function ago(time, now = Date.now()) {
   return (then.getFullYear() === today.getFullYear() ? day : dayAndYear).format(then);
 }
 
+/** The author of notes and rules that are made in the web UI. */
+export const AUTHOR = "web UI";
+/** Return who wrote a note, or made a rule. The server knows no names of people. */
+export const authorName = (who) => (who === "http" ? "HTTP API" : oneLine(who, 40));
+
+/** In place of the time of a request, if its file states none. */
+export const NO_TIME = "time not recorded";
 export const clock = (time) => (time ? clockTime.format(new Date(time)) : "");
 export const dateTime = (time) => (time ? full.format(new Date(time)) : "");
 

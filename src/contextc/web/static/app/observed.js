@@ -1,8 +1,11 @@
 /** Labels for conversations and requests that other software made and contextc recorded. */
 import { duration, oneLine } from "./format.js";
+import { openedFile } from "./route.js";
 
 const KINDS = { agent: "sub-agent", side: "side request" };
 const STATUSES = { error: "failed", unfinished: "failed: reply broke off", unanswered: "failed: no answer" };
+/** Return true if an observed request has no complete answer. One that was not recorded may have been complete. */
+export const hasFailed = (observed) => Boolean(observed) && observed.status !== "ok" && observed.status !== "unrecorded";
 /** The reason of the server for a request that the user stopped. */
 const STOPPED = "It was stopped.";
 
@@ -24,11 +27,12 @@ export const sourceName = (source) => ({ own: "own", observed: "observed" })[sou
 /** Milliseconds after its last message during which a conversation of other software counts as live. */
 const LIVE = 60_000;
 
-/** Return true if other software is making requests in a conversation now. @param {object} entry of the list */
-export const isLive = ({ observed, spoken }, now = Date.now()) => Boolean(observed) && spoken > 0 && now - spoken < LIVE;
+/** Return true if other software is making requests in a conversation now; never in an opened file. @param {object} entry of the list */
+export const isLive = ({ observed, spoken }, now = Date.now()) => !openedFile && Boolean(observed) && !observed.imported && spoken > 0 && now - spoken < LIVE;
 
 /** Return how an observed request failed; "" if it was answered. @param {object|undefined} observed @param {boolean} hasType with the type of the error */
 export function failureLabel(observed, hasType = false) {
+  if (observed?.status === "unrecorded") return "answer not recorded";
   const status = observed && STATUSES[observed.status];
   const facts = status ? [observed.code, hasType && oneLine(observed.error_type, 80)].filter(Boolean).join(", ") : "";
   return status ? `${status}${facts && ` (${facts})`}` : "";

@@ -8,12 +8,14 @@ import { files } from "./api.js";
 import { attempt, Dialog, notify } from "./dialog.js";
 import { bytes, number, oneLine, plural, visible } from "./format.js";
 import { Icon } from "./icons.js";
-import { navigate, openedFile, openedUrl, openFileUrl } from "./route.js";
+import { chatUrl, navigate, openedFile, openedUrl, openFileUrl, overviewUrl } from "./route.js";
 
 /** Milliseconds between two questions how far a file is read. */
 const PAUSE = 150;
 /** Where the id of a file is kept from the page that leaves it to the next one. */
 const LEFT = "contextc.left-file";
+/** Where an import is kept for the page that reports it. */
+const IMPORTED = "contextc.imported";
 
 /** The file that is being read `{name, size, view, error}`, or null. */
 const reading = signal(null);
@@ -31,6 +33,16 @@ if (openedFile) {
 const left = sessionStorage.getItem(LEFT);
 if (left && left !== openedFile) files.close(left).catch(() => null);
 sessionStorage.removeItem(LEFT);
+
+/** What the page before this one has imported `{names, left}`: it is reported here, because the page was loaded again. */
+const imported = JSON.parse(sessionStorage.getItem(IMPORTED) ?? "null");
+sessionStorage.removeItem(IMPORTED);
+if (imported && !openedFile) {
+  const [name] = imported.names;
+  const text = imported.names.length === 1 ? `Imported the conversation ${oneLine(name, 60)}.` : `Imported ${plural(imported.names.length, "conversation")}.`;
+  const link = imported.names.length === 1 ? { href: chatUrl(name), label: "Open its messages" } : { href: overviewUrl(), label: "Show the overview" };
+  notify(imported.left ? `${text} ${number(imported.left)} left out.` : text, { link });
+}
 
 function leave(address) {
   sessionStorage.setItem(LEFT, openedFile);
@@ -115,6 +127,7 @@ export function OpenedFileBox() {
     const taken = await attempt(() => files.importInto(openedFile));
     if (!taken) return;
     const [name] = taken.conversations;
+    sessionStorage.setItem(IMPORTED, JSON.stringify({ names: taken.conversations, left: taken.notes.length }));
     leave(taken.conversations.length === 1 ? `#/c/${encodeURIComponent(name)}/inspect` : "#/overview");
   };
   if (file.error) {

@@ -64,8 +64,8 @@ export const openFileUrl = () => "#/open";
 export const openedUrl = ({ id, conversations }) =>
   `#/file/${id}/${conversations.length === 1 ? `c/${encodeURIComponent(conversations[0])}/inspect` : "overview"}`;
 export const overviewUrl = (query = {}) => `${encoded("overview")}${search(query)}`;
-/** URL of the search over all conversations. */
-export const searchUrl = (text = "") => `${encoded("search")}${search({ q: text })}`;
+/** URL of the search over all conversations; with `only`, hits of others are not shown. */
+export const searchUrl = (text = "", only = "") => `${encoded("search")}${search({ q: text, in: only })}`;
 
 export const route = signal(parse(location.hash));
 addEventListener("hashchange", () => {

@@ -11,11 +11,11 @@ import { ProxyStatus } from "./proxy_status.js";
 import { newConversation } from "./shortcuts.js";
 import { copyName } from "./conversation_name.js";
 import { OpenedFileBox } from "./opened_file.js";
-import { chatUrl, isPossible, openedFile, openFileUrl, overviewUrl, route, searchUrl } from "./route.js";
+import { chatUrl, isPossible, navigate, openedFile, openFileUrl, overviewUrl, route, searchUrl } from "./route.js";
 import {
   conversations, deleteConversation, drawer, forkConversation, loadConversations, loadMore, renameConversation, search, shortcutsShown, tagFilter, theme,
 } from "./state.js";
-import { editTags, notesOf, TagFilter, TagHits, Tags } from "./tags_and_notes.js";
+import { editTags, foundTags, notesOf, TagFilter, TagHits, Tags } from "./tags_and_notes.js";
 import { isUnread } from "./unread.js";
 
 const PAUSE = 220;
@@ -73,7 +73,7 @@ export function Sidebar() {
       <a class="button quiet overview-link" href=${overviewUrl()} aria-current=${route.value.view === "overview" ? "page" : undefined}
         data-testid="overview-link"><${Icon} name="chart" /> Overview: cost, cache, findings</a>
       ${search.value.trim() && html`<a class="button quiet overview-link" href=${searchUrl(search.value.trim())} data-testid="all-hits">
-        <${Icon} name="search" /> Show all hits</a>`}
+        <${Icon} name="search" /> All hits in all messages</a>`}
       <div id="conversations" class="conversations" ref=${list} onKeyDown=${withArrows}><${Entries} /></div>
       <${ProxyStatus} />
       <div class="sidebar-foot">
@@ -121,7 +121,7 @@ function Entries() {
     const bones = [70, 90, 55, 80, 65].map((width) => html`<div class=${`skeleton w${width}`}></div>`);
     return html`<div role="status" aria-label="Loading" class="side-skeletons">${bones}</div>`;
   }
-  if (!items.length && !more) return html`<p class="side-note">${search.value.trim() || tagFilter.value ? "No results." : "No conversations yet."}</p>`;
+  if (!items.length && !more) return html`<p class="side-note">${nothingText()}</p>`;
   return html`
     ${grouped(items).map(([title, entries]) => html`
       <section key=${title} aria-label=${title}>
@@ -132,6 +132,12 @@ function Entries() {
       <button type="button" ref=${end} class="button quiet show-more" onClick=${loadMore} disabled=${loading}>
         ${!loading ? "Show more" : search.value.trim() ? "Searching…" : "Loading…"}
       </button>`}`;
+}
+
+/** Return why the list is empty. */
+function nothingText() {
+  if (foundTags().length) return "No name, title, note or message has this text, only the tags above.";
+  return search.value.trim() || tagFilter.value ? "No results." : "No conversations yet.";
 }
 
 function grouped(items) {
@@ -153,6 +159,7 @@ function Entry({ entry }) {
   const time = spoken || created;
   const whole = [visible(title), visible(name), dateTime(time)].filter(Boolean).join("\n");
   const items = () => [
+    ...(hit > 0 && search.value.trim() ? [{ label: "All hits here", icon: "search", act: () => navigate(searchUrl(search.value.trim(), name)) }] : []),
     { label: "Rename", icon: "edit", changes: true, act: () => renameConversation(entry) },
     { label: "Tags", icon: "pin", changes: true, act: () => editTags(entry) },
     { label: "Notes", icon: "file", act: () => (notesOf.value = { name, request: "" }) },

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import { html, useState } from "./html.js";
 import { conversationPath, get, post, remove } from "./api.js";
 import { attempt, Dialog, promptForText } from "./dialog.js";
-import { dateTime, oneLine, readable } from "./format.js";
+import { AUTHOR, authorName, dateTime, oneLine, readable } from "./format.js";
 import { Icon } from "./icons.js";
 import { openedFile } from "./route.js";
 import { allTags, loadConversations, loadTags, search, tagFilter, updateConversation } from "./state.js";
@@ -53,10 +53,15 @@ export function TagFilter() {
     </select>`;
 }
 
-/** The tags that contain the text of the search, which finds only names, titles and messages. */
-export function TagHits() {
+/** Return the tags that contain the text of the search. */
+export function foundTags() {
   const wanted = search.value.trim().toLowerCase();
-  const found = wanted ? allTags.value.filter((each) => each.toLowerCase().includes(wanted)) : [];
+  return wanted ? allTags.value.filter((each) => each.toLowerCase().includes(wanted)) : [];
+}
+
+/** The tags that contain the text of the search, which finds only names, titles, notes and messages. */
+export function TagHits() {
+  const found = foundTags();
   const show = (tag) => {
     search.value = "";
     filterByTag(tag);
@@ -76,7 +81,7 @@ function Notes({ name, request }) {
   const save = async (event) => {
     event.preventDefault();
     setBusy(true);
-    if (await attempt(() => post(conversationPath(name, "notes"), { text, request }))) setText("");
+    if (await attempt(() => post(conversationPath(name, "notes"), { text, request, who: AUTHOR }))) setText("");
     setBusy(false);
     await reload();
   };
@@ -89,7 +94,7 @@ function Notes({ name, request }) {
         <ul class="note-list">${data?.map((note) => html`
           <li key=${note.number}>
             <p class="faint">${[
-              dateTime(note.time), note.who && oneLine(note.who, 40), note.request && `request ${oneLine(note.request, 60)}`].filter(Boolean).join(" · ")}</p>
+              dateTime(note.time), note.who && authorName(note.who), note.request && `request ${oneLine(note.request, 60)}`].filter(Boolean).join(" · ")}</p>
             <p class="note-text" dir="auto" data-testid="note">${readable(note.text)}</p>
             ${!openedFile && html`<button type="button" class="icon-button small" aria-label="Delete this note" onClick=${() => drop(note.number)}><${Icon}
                 name="trash" size=${14} /></button>`}

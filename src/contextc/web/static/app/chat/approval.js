@@ -25,6 +25,7 @@ export function Approval({ approval, client, first }) {
   const { rule, setRule, open, close, always } = useRule();
   const sending = useRef(false);
   const field = useRef(null);
+  const actions = useRef(null);
   const isShown = Boolean(hash) && settled === hash;
   const isRead = isShown && read === hash;
   const answer = async (approve) => {
@@ -42,6 +43,11 @@ export function Approval({ approval, client, first }) {
     const timer = hash ? setTimeout(() => setSettled(hash), SETTLED) : setInterval(() => client.refresh(), AGAIN);
     return () => clearTimeout(timer);
   }, [hash]);
+  useEffect(() => {
+    if (!rule) return undefined;
+    const timer = setTimeout(() => actions.current?.scrollIntoView({ block: "nearest" }), 60); // when the list knows the height
+    return () => clearTimeout(timer);
+  }, [Boolean(rule), rule?.what]);
   useEffect(() => {
     if (denying) field.current?.focus();
   }, [denying]);
@@ -73,7 +79,7 @@ export function Approval({ approval, client, first }) {
               onKeyDown=${(event) => event.key === "Escape" && (event.stopPropagation(), setDenying(false))} />
           </label>
         </form>`}
-      <div class="approval-actions">
+      <div class="approval-actions" ref=${actions}>
         ${!isRunElsewhere && html`
           <button type="button" class="button primary" disabled=${!isRead || sent} onClick=${() => answer(true)}>
             ${rule ? "Always allow" : "Allow"} ${first && html`<kbd>A</kbd>`}

@@ -7,7 +7,7 @@ import { html, useState } from "../html.js";
 import { conversationPath, get, remove } from "../api.js";
 import { attempt, Dialog } from "../dialog.js";
 import { Icon } from "../icons.js";
-import { dateTime, oneLine, visible } from "../format.js";
+import { AUTHOR, authorName, dateTime, oneLine, visible } from "../format.js";
 import { route } from "../route.js";
 import { useLoad } from "../use_load.js";
 
@@ -28,7 +28,7 @@ export function useRule() {
 }
 
 function alwaysOf({ scope, what, prefix, seconds }) {
-  const always = { scope, arguments: what === "any" ? "any" : "exact", seconds: seconds ? Number(seconds) : null };
+  const always = { who: AUTHOR, scope, arguments: what === "any" ? "any" : "exact", seconds: seconds ? Number(seconds) : null };
   return what.startsWith("=") ? { ...always, argument: what.slice(1), prefix } : always;
 }
 
@@ -80,7 +80,7 @@ function Rules() {
             <div><p dir="auto">${oneLine(rule.text, 400)}</p>
               <p class="faint">${[
                 rule.conversation && oneLine(rule.conversation, 60), rule.expires ? `ends ${dateTime(rule.expires)}` : "until revoked",
-                `made ${dateTime(rule.made)}${rule.who ? ` by ${oneLine(rule.who, 40)}` : ""}`, rule.id,
+                `made ${dateTime(rule.made)}${rule.who ? ` by ${authorName(rule.who)}` : ""}`, rule.id,
               ].filter(Boolean).join(" · ")}</p></div>
             <button type="button" class="button" aria-label=${`Revoke: ${oneLine(rule.text, 80)}`} onClick=${() => revoke(rule.id)}>Revoke</button>
           </li>`)}</ul>

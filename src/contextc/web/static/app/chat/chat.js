@@ -9,6 +9,7 @@ import { info, updateConversation } from "../state.js";
 import { openConversation } from "../browser_tab.js";
 import { Composer } from "./composer.js";
 import { ContextMeter } from "./context_meter.js";
+import { takeBack } from "./home.js";
 import { DrawerButton, ConversationHeader } from "./conversation_header.js";
 import { MessageList } from "./message_list.js";
 import { isKnownProvider, ModelNote, ModelPicker, usableModel } from "./model_picker.js";
@@ -88,6 +89,10 @@ function Conversation({ client, message, text }) {
     openConversation.value = { name: client.name, title, running, waits };
     updateConversation(client.name, { needs_approval: waits || undefined });
   }, [title, running, waits]);
+  const isAnswered = [...state.messages.values()].some((each) => each.role === "assistant");
+  useEffect(() => {
+    takeBack(client.name, state.notices, isAnswered);
+  }, [client, state.notices, isAnswered]);
   const send = async (input) => {
     list.current?.toEnd();
     await client.send(input, asked);

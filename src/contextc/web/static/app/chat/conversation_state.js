@@ -65,7 +65,7 @@ export function reduce(state, action) {
     case "sending": return { ...state, sending: [...state.sending, action.message] };
     case "not-sent": return { ...state, sending: state.sending.filter((each) => each.uid !== action.uid) };
     case "withdrawn": return { ...state, queued: state.queued.filter((each) => each.number !== action.number) };
-    case "answered": return { ...state, approvals: state.approvals.filter((each) => each.id !== action.id) };
+    case "answered": return answeredApproval(state, action.id);
     case "estimating": return state.gauge ? { ...state, gauge: { ...state.gauge, isOld: true } } : state;
     case "estimated": return { ...state, gauge: { ...state.gauge, ...action.gauge, isOld: false } };
     default: return state;
@@ -239,7 +239,7 @@ const HANDLERS = {
     const approvals = state.approvals.some((each) => each.id === id) ? state.approvals : [...decided(state, call).approvals, waits];
     return worked({ ...state, approvals, stale: state.stale + 1 }, call, { state: "waiting", name });
   },
-  "approval-answer": (state, { approval }) => ({ ...state, approvals: state.approvals.filter((each) => each.id !== approval) }),
+  "approval-answer": (state, { approval }) => answeredApproval(state, approval),
   "system-message-created": (state, { seq }) => ({ ...state, known: Math.max(state.known, seq) }),
   "system-hint": noted,
   "queued-input"(state, { queued, kind, text = "" }) {
@@ -310,6 +310,13 @@ function withUndoable(notices) {
     else if (each.kind === "compaction") used.pop();
   }
   return notices.map((each) => (each.kind === "compaction" ? { ...each, canUndo: each.key === used.at(-1) } : each));
+}
+
+/** Remove an approval. Its call is answered, and runs when a process continues the turn. */
+function answeredApproval(state, id) {
+  const found = state.approvals.find((each) => each.id === id);
+  const next = { ...state, approvals: state.approvals.filter((each) => each.id !== id) };
+  return found && state.tools.get(found.call)?.state === "waiting" ? worked(next, found.call, { state: "answered" }) : next;
 }
 
 /** Remove the pending approvals of a call. */

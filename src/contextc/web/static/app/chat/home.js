@@ -2,13 +2,37 @@
 import { html, useState } from "../html.js";
 import { conversationPath, post } from "../api.js";
 import { Mark } from "../icons.js";
-import { oneLine } from "../format.js";
+import { notify } from "../dialog.js";
+import { oneLine, visible } from "../format.js";
 import { chatUrl, navigate, openFileUrl, overviewUrl, searchUrl } from "../route.js";
 import { createConversation, dropConversation, info } from "../state.js";
 import { Composer } from "./composer.js";
 import { DrawerButton } from "./conversation_header.js";
+import { keepDraft } from "./drafts.js";
 import { textOf } from "./message.js";
 import { ModelNote, ModelPicker } from "./model_picker.js";
+import { describeFailure } from "./provider_errors.js";
+
+/** The message that began a conversation here `{name, input}`, until it is answered; null if there is none. */
+let first = null;
+
+/**
+ * Return to the start view if the first message of a conversation was not answered at all, because the key of its model is
+ * missing or was refused. The message is in the field again, and nothing of it is stored.
+ * @param {string} name @param {object[]} notices @param {boolean} isAnswered
+ */
+export async function takeBack(name, notices, isAnswered) {
+  const refused = notices.find((each) => each.kind === "error" && each.errorKind === "auth");
+  if (first?.name !== name || (!isAnswered && !refused)) return;
+  const { input } = first;
+  first = null;
+  if (isAnswered) return;
+  const { headline, said, wayOut } = describeFailure(refused);
+  keepDraft("", typeof input === "string" ? { text: input, media: [] } : { text: textOf(input), media: input.parts.filter((part) => part.type === "media") });
+  navigate("#/", { replace: true });
+  await dropConversation(name);
+  notify(visible([headline, said, wayOut, "Nothing was stored."].filter(Boolean).join(" ")), { bad: true });
+}
 
 /** Return whether the server refused a turn, as without a model, so that nothing of it is stored. */
 const isRefusal = (error) => error.status >= 400 && error.status < 500;
@@ -20,6 +44,7 @@ export function Home() {
     const name = await createConversation(oneLine(typeof input === "string" ? input : textOf(input), 80));
     try {
       await post(conversationPath(name, "turns"), { input, ...(model ? { model } : {}) });
+      first = { name, input };
     } catch (error) {
       if (isRefusal(error)) await dropConversation(name);  // the message stays in the field here
       else navigate(chatUrl(name));
@@ -39,7 +64,8 @@ export function Home() {
         <${ModelPicker} value=${model || known?.model || ""} onChange=${setModel} />
       <//>
       <${ModelNote} spec=${model || known?.model || ""} />
-      ${known?.remark && html`<p class="home-remark">${oneLine(known.remark, 240)}</p>`}
+      ${model && model !== known?.model ? html`<p class="home-remark" data-testid="chosen-model">The message goes to ${oneLine(model, 80)}.</p>`
+        : known?.remark && html`<p class="home-remark">${oneLine(known.remark, 240)}</p>`}
       <p class="home-more"><a href=${openFileUrl()}>Open a request or a transcript</a> of any framework to inspect it.</p>
       <p class="home-more"><a href=${overviewUrl()}>Overview</a> of cost, cache and findings of all conversations,
         or <a href=${searchUrl()}>search</a> in all messages.</p>

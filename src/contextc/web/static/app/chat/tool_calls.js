@@ -53,11 +53,11 @@ function stateOf(call, results, tools) {
   return { state: call.partial ? "writing" : "open" };
 }
 
-const STATE_NAMES = { done: "ok", error: "failed", denied: "denied", skipped: "not run", running: "running", waiting: "needs approval", writing: "writing", open: "no result" };
+const STATE_NAMES = { done: "ok", error: "failed", denied: "denied", skipped: "not run", running: "running", waiting: "needs approval", answered: "answered, not run yet", writing: "writing", open: "no result" };
 
 function State({ state }) {
   if (state === "running" || state === "writing") return html`<span class="spinner" aria-hidden="true"></span>`;
-  const icon = { done: "check", error: "warning", denied: "denied", skipped: "denied", waiting: "clock" }[state] ?? "tool";
+  const icon = { done: "check", error: "warning", denied: "denied", skipped: "denied", waiting: "clock", answered: "clock" }[state] ?? "tool";
   return html`<span class="call-state ${state}"><${Icon} name=${icon} size=${14} /></span>`;
 }
 

@@ -50,6 +50,10 @@ export function Ending({ state, client, model }) {
   if (parked?.length) return parked.map((each) => html`<${Parked} key=${each.agent} parked=${each} client=${client} />`);
   const open = last.role !== "assistant" || last.status === "error" || last.status === "cancelled";
   const end = turnEndText(ended?.finish);
+  const isPaused = !ended && !state.view.observed && !state.approvals.length && last.parts?.some((part) => part.type === "tool_call");
+  if (!open && !end && isPaused) {
+    return html`<div class="column ending" data-testid="ending">No result yet: the turn continues when its program resumes it.</div>`;
+  }
   if (!open && !end) return html`<${Sum} ended=${ended} />`;
   const resume = async () => {
     setBusy(true);
@@ -57,7 +61,8 @@ export function Ending({ state, client, model }) {
     setBusy(false);
   };
   const isShown = ended?.finish === "error" || ["cancelled", "error"].includes(last.status);
-  const unanswered = ["user", "system"].includes(last.role) ? "Not answered yet." : "The turn ended before an answer was complete.";
+  const isOfFile = Boolean(state.view.observed?.imported) && !ended;
+  const unanswered = isOfFile ? "The answer was not recorded." : ["user", "system"].includes(last.role) ? "Not answered yet." : "The turn ended before an answer was complete.";
   const why = isShown ? "" : ended?.finish === "cancelled" ? "You stopped the turn before there was an answer." : end || unanswered;
   return html`
     <div class="column ending" data-testid="ending">

@@ -2,7 +2,7 @@
 import { html, useState } from "../html.js";
 import { get } from "../api.js";
 import { Dialog } from "../dialog.js";
-import { costText, dateTime, dollars, duration, number, oneLine, percent, plural } from "../format.js";
+import { NO_TIME, costText, dateTime, dollars, duration, inputText, number, oneLine, outputText, percent, plural } from "../format.js";
 import { Icon } from "../icons.js";
 import { chatUrl, compareUrl, inspectUrl, navigate } from "../route.js";
 import { InspectorHeader } from "./inspector_header.js";
@@ -17,7 +17,7 @@ const factor = (value) => (value == null ? "–" : value.toFixed(2));
 
 /** Rows of the table of figures: label, field, text, and what it means. */
 const FIGURES = [
-  ["Requests", "requests", number], ["Failed", "failed", number], ["Tokens in", "input", number], ["Tokens out", "output", number],
+  ["Requests", "requests", number], ["Failed", "failed", number],
   ["Reasoning tokens", "reasoning", number], ["Read from cache", "cache_read", number], ["Share from cache", "cache_share", percent],
   ["Rewrite factor", "rewrite_factor", factor, "Tokens written to the cache, divided by the largest request. 1.0 means that everything was written once."],
 ];
@@ -61,19 +61,23 @@ const Which = ({ side, name, change }) => html`<button type="button" class="butt
     title="Choose another conversation">${side}: <b dir="auto">${oneLine(name, 48)}</b> <${Icon} name="chevron" size=${12} /></button>`;
 
 function Compared({ data }) {
-  const { a, b, causes, costs, first } = data;
+  const { a, b, causes, costs, first, costliest } = data;
   if (!a.requests && !b.requests) return html`<${EmptyState} title="No requests"><p>Neither conversation has a request.</p><//>`;
   return html`
-    <section class="compare-first" aria-label="First difference" data-testid="first-difference"><${First} first=${first} a=${a} b=${b} /></section>
+    <section class="compare-first" aria-label="First difference" data-testid="first-difference">
+      ${costliest && html`<${Costliest} cause=${costliest} a=${a} b=${b} />`}
+      <${First} first=${first} a=${a} b=${b} /></section>
     <${Table} label="Figures" a=${a} b=${b} first="Figure"
       rows=${[
         { label: "Cost", a: a.cost, b: b.cost, text: (value, side) => costText(side ? b : a), distance: dollars },
+        { label: "Tokens in", a: a.input + a.estimated, b: b.input + b.estimated, text: (value, side) => inputText(side ? b : a, number) },
+        { label: "Tokens out", a: a.output, b: b.output, text: (value, side) => outputText(side ? b : a, number) },
         ...FIGURES.map(([label, field, text, about]) => ({ label, a: a[field], b: b[field], text, about, isShare: text === percent })),
-        { label: "Duration", a: a.ended - a.began, b: b.ended - b.began, text: duration },
+        { label: "Duration", a: a.began ? a.ended - a.began : null, b: b.began ? b.ended - b.began : null, text: duration },
       ]}>
       <tr><th scope="row">Models</th><td>${a.models.map((each) => oneLine(each, 60)).join(", ")}</td>
         <td>${b.models.map((each) => oneLine(each, 60)).join(", ")}</td><td></td></tr>
-      <tr><th scope="row">Began</th><td>${dateTime(a.began)}</td><td>${dateTime(b.began)}</td><td></td></tr>
+      <tr><th scope="row">Began</th><td>${dateTime(a.began) || NO_TIME}</td><td>${dateTime(b.began) || NO_TIME}</td><td></td></tr>
     <//>
     ${causes.length > 0 && html`<${Table} label="Findings by cause" a=${a} b=${b} first="Cause"
       rows=${causes.slice(0, MOST).map((each) => ({
@@ -90,6 +94,15 @@ function Compared({ data }) {
 const spent = (tokens, cost) => (tokens ? `${number(tokens)} tokens${cost == null ? "" : `, ${dollars(cost)}`}` : "–");
 const findings = (sums) => (sums.count ? `${number(sums.count)}${sums.cost == null ? "" : ` (${costText(sums)})`}` : "–");
 
+/** The cause whose cost differs most. */
+function Costliest({ cause, a, b }) {
+  const { title, cost_a: one, cost_b: other, cost_is_lower_bound: isLowerBound } = cause;
+  const inRun = ({ conversation }, cost) => html`${cost ? costText({ cost, cost_is_lower_bound: isLowerBound }) : "nothing"} in <span
+      dir="auto">${oneLine(conversation, 60)}</span>`;
+  return html`<p data-testid="costliest">What costs most: <b>${oneLine(title, 300)}</b>: ${one > other ? inRun(a, one) : inRun(b, other)},
+    ${" "}${one > other ? inRun(b, other) : inRun(a, one)}.</p>`;
+}
+
 function First({ first, a, b }) {
   if (!first) return html`<p><span class="tag good">✓ equal</span> All ${plural(a.requests, "request")} of both have the same content.</p>`;
   const before = first.position - 1;
@@ -101,7 +114,7 @@ function First({ first, a, b }) {
   const link = inspectUrl(first.b.conversation, first.b.channel, first.b.request, { tab: "diff", to: toValue(first.b.conversation, first.a) });
   const equal = first.equal ? `${plural(first.equal, "part")} (${plural(first.equal_tokens, "token")})` : "";
   return html`${first.related
-    ? html`<p>${before ? same : ""} Request ${number(first.position)} differs: <b>${oneLine(first.reason || "its content", 300)}</b></p>`
+    ? html`<p>${before ? same : ""} Request ${number(first.position)} differs first: ${oneLine(first.reason || "its content", 300)}</p>`
     : html`<p><b>These are different conversations.</b> ${equal
       ? `Equal at the beginning: ${equal}. First difference: ${oneLine(first.reason || "the content", 300)}` : "Nothing at the beginning is equal."}</p>`}
     <p><a class="button" href=${link}>${first.related ? "Show the difference" : "Compare the first requests"}</a></p>`;
@@ -119,7 +132,8 @@ function Table({ label, a, b, rows, first, children }) {
 
 /**
  * Return the second value relative to the first: +20%. Of shares, it is their distance. What only one of them has is new or
- * gone. `counts` decide that, and are compared if a value is unknown. With `distance`, it is said in their unit, too.
+ * gone. `counts` decide that, and are compared if a value is unknown. With `distance`, it is also in their unit: as saved,
+ * or as more.
  */
 function difference({ a, b, counts = [a, b], isShare, distance }) {
   const sign = (value) => (value > 0 ? "+" : "−");
@@ -131,5 +145,6 @@ function difference({ a, b, counts = [a, b], isShare, distance }) {
   if (!counts[1] || !other) return "gone";
   const change = Math.max(1, Math.round((100 * Math.abs(other - one)) / one));
   const share = `${sign(other - one)}${number(other < one ? Math.min(99, change) : change)}%`;
-  return distance ? `${sign(other - one)}${distance(Math.abs(other - one))} (${share})` : share;
+  if (!distance) return share;
+  return other < one ? `${distance(one - other)} saved (${share})` : `+${distance(other - one)} (${share})`;
 }

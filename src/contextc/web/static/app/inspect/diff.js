@@ -122,7 +122,7 @@ function Comparison({ name, step, data, isSide }) {
       : html`<${VirtualList} count=${rows.length} estimate=${90} handle=${list} class="compare-rows" role="list"
           aria-label="Differences" attributes=${() => ({ role: "listitem" })}
           row=${(index) => html`<${Row} row=${rows[index]} name=${name} step=${step} isSide=${isSide}
-              isCurrent=${current >= 0 && places[current] === index} />`} />`}`;
+              isCurrent=${current >= 0 && places[current] === index} isLowerBound=${data.cost_is_lower_bound} />`} />`}`;
 }
 
 /** What the comparison means for the cache. */
@@ -133,14 +133,26 @@ function Summary({ data }) {
     ? " The formats differ, so the messages are compared." : shares ? "" : " Different models share no cache.";
   const loss = lost > 0 && html` <b>${number(lost)} tokens</b> that both have were not read from the cache${cost
     ? ` (${costText({ cost, cost_is_lower_bound: isLowerBound })})` : ""}${readable > 0 ? `; ${number(readable)} could be read` : ""}.`;
+  const added = addedText(data);
   if (at === null) {
     return html`<p data-testid="comparison-summary"><span class="tag good">✓ prefix kept</span> ${number(data.unchanged)} parts
-      (${number(data.unchanged_tokens)} tokens) are equal.${loss}${where}</p>`;
+      (${number(data.unchanged_tokens)} tokens) are equal.${loss}${added}${where}</p>`;
   }
   return html`<p data-testid="comparison-summary"><span class="tag new">${loss ? "! prefix broken" : "first difference"}</span>
     ${" "}<b>${oneLine(reason, 300)}</b>${loss}
-    ${shares && lost === 0 && " Nothing was lost: what both have was read from the cache, or is too short for it."}${where}
+    ${shares && lost === 0 && " Nothing was lost: what both have was read from the cache, or is too short for it."}${added}${where}
     ${loss && fix && html` <span class="soft">Fix: ${oneLine(fix, 300)}</span>`}</p>`;
+}
+
+/** What the added parts cost in this request, and the one that costs most; "" if that is unknown, or not complete. */
+function addedText({ differences, omitted, cost_is_lower_bound: isLowerBound }) {
+  const added = differences.filter((each) => each.kind === "added" && each.cost > 0);
+  if (!added.length || omitted) return "";
+  const text = (cost) => costText({ cost, cost_is_lower_bound: isLowerBound });
+  const most = added.reduce((one, other) => (other.cost > one.cost ? other : one));
+  const what = `${label(most)} (${plural(most.tokens, "token")}, ${text(most.cost)})`;
+  if (added.length === 1) return ` Added: ${what}.`;
+  return ` ${number(added.length)} parts were added (${text(added.reduce((sum, each) => sum + each.cost, 0))}), the most expensive: ${what}.`;
 }
 
 /** Return the rows: the break first, then all others in order, with a fold for unchanged parts between them. */
@@ -161,7 +173,7 @@ function rowsOf({ differences, break_index: at, unchanged, omitted, cut }) {
   return rows;
 }
 
-function Row({ row, name, step, isSide, isCurrent }) {
+function Row({ row, name, step, isSide, isCurrent, isLowerBound }) {
   if (row.fold) {
     return html`<div class="compare-fold"><span aria-hidden="true">=</span> ${plural(row.fold, "part")} unchanged${row.tokens
       ? `, ${plural(row.tokens, "token")}` : ""}</div>`;
@@ -181,7 +193,8 @@ function Row({ row, name, step, isSide, isCurrent }) {
       <span class="compare-path">${each.after && each.section !== "settings"
         ? html`<a href=${inspectUrl(name, step.channel, step.request, { tab: "request", path: each.after, ...markOfSegments(each.segments) })}
             title="Show in the request"><code>${oneLine(shown, 80)}</code></a>`
-        : html`<code>${oneLine(shown, 80)}</code>`}${each.tokens > 0 && html` <span class="faint">${plural(each.tokens, "token")}</span>`}</span>
+        : html`<code>${oneLine(shown, 80)}</code>`}${each.tokens > 0 && html` <span class="faint">${plural(each.tokens, "token")}${each.cost > 0
+          ? `, ${costText({ cost: each.cost, cost_is_lower_bound: isLowerBound })}` : ""}</span>`}</span>
     </header>
     ${each.segments.length > 0 && ((isSide || each.kind === "reordered") && each.kind !== "added" && each.kind !== "removed"
       ? html`<div class="compare-sides">

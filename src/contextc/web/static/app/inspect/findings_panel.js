@@ -6,7 +6,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { costText, dollars, number, oneLine, percent, plural, titleLine, tokens } from "../format.js";
 import { OVERLAP } from "../reasons.js";
-import { inspectUrl } from "../route.js";
+import { inspectUrl, route } from "../route.js";
 import { endedWord, errorText } from "../observed.js";
 import { causeLabel } from "./causes.js";
 import { toValue } from "./diff.js";
@@ -71,8 +71,20 @@ export function withCauses(steps, losses) {
   return causes.size ? steps.map((step) => (causes.has(key(step)) ? { ...step, ...causes.get(key(step)) } : step)) : steps;
 }
 
-/** Return the findings that are about a request. */
-const findingsOf = (findings, step) => findings.filter((each) => each.evidence.some((place) => key(place) === key(step)));
+/** Compare two findings: the more expensive one is first, and those of unknown cost are last. */
+const byCost = (one, other) => (other.cost ?? -1) - (one.cost ?? -1);
+
+/** Return the findings that are about a request, the most expensive first. */
+const findingsOf = (findings, step) => findings.filter((each) => isAbout(each, key(step))).sort(byCost);
+
+/** Return true if a finding is about a request, given by its key. */
+const isAbout = (finding, wanted) => Boolean(finding?.evidence.some((place) => key(place) === wanted));
+
+/** Return findings with one about a request first, if there is one. */
+function ownFirst(group, wanted) {
+  const first = group.findIndex((each) => isAbout(each, wanted));
+  return first > 0 ? [group[first], ...group.filter((_, index) => index !== first)] : group;
+}
 
 /** Group findings by code, in their order: that of the most expensive cause is first. */
 const groupByCode = (findings) => [...Map.groupBy(findings, ({ code }) => code).values()];
@@ -98,11 +110,14 @@ export function RequestFindings({ name, step, losses, remarks, signedLost }) {
 
 /**
  * @param {{name: string, steps: object[], step: object, channels: Map<string, object>, load: object, focus: string}} props
- *   `load` is from `useFindings`; `focus` is the code of the finding to show first
+ *   `load` is from `useFindings`; `focus` is the code of the finding to show first. If the URL names a request, its findings come first
  */
 export function FindingsPanel({ name, steps, step, channels, load, focus }) {
   const { found, losses, error, reload } = load;
-  const groups = useMemo(() => groupByCode(losses), [losses]);
+  const selected = route.value.channel ? key(step) : "";
+  const groups = useMemo(() => groupByCode(losses).map((group) => ownFirst(group, selected)), [losses, selected]);
+  const shown = useMemo(() => [...groups.filter(([first]) => isAbout(first, selected)).sort(([one], [other]) => byCost(one, other)), ...groups.filter(([first]) => !isAbout(first, selected))],
+    [groups, selected]);
   const numbers = useMemo(() => new Map(steps.map((each) => [key(each), each])), [steps]);
   const box = useRef(null);
   useEffect(() => {
@@ -118,9 +133,8 @@ export function FindingsPanel({ name, steps, step, channels, load, focus }) {
     <div class="findings-main">
       ${losses.length === 0 && html`<${EmptyState} title="No findings"><p>Nothing here costs more than necessary, and no
         request failed.</p><//>`}
-      <ol class="card-list" aria-label="Findings, the most expensive cause first">
-        ${groups.map((group) => html`<${Group} key=${group[0].code} group=${group} place=${place} step=${step}
-            isFocused=${group[0].code === focus} />`)}
+      <ol class="card-list" aria-label=${selected && isAbout(shown[0]?.[0], selected) ? "Findings, those of this request first" : "Findings, the most expensive cause first"}>
+        ${shown.map((group) => html`<${Group} key=${group[0].code} group=${group} place=${place} />`)}
       </ol>
       ${found.more && html`<p class="soft findings-note">There are more findings than the ${number(found.findings.length)} that are listed.</p>`}
       ${harmless > 0 && html`<p class="soft findings-note">${plural(harmless, "cache miss", "cache misses")} could not have been
@@ -131,19 +145,17 @@ export function FindingsPanel({ name, steps, step, channels, load, focus }) {
   </div>`;
 }
 
-/** Findings of one cause: the one about the selected request, if any, or the most expensive one. The others are one click away. */
-function Group({ group, place, step, isFocused }) {
+/** Findings of one cause: the first one, which is about the selected request or the most expensive. The others are one click away. */
+function Group({ group, place }) {
   const [count, setCount] = useState(1);
-  const first = isFocused ? group.findIndex((each) => each.evidence.some((one) => key(one) === key(step))) : 0;
-  const order = first > 0 ? [group[first], ...group.filter((_, index) => index !== first)] : group;
   const { code } = group[0];
   const sums = sumLosses(group);
   return html`<li class="card-group" data-code=${code} tabindex="-1" data-testid="cause">
     ${group.length > 1 && html`<p class="card-group-head"><span class="card-code">${code}</span>
       <b>${plural(group.length, "finding")}</b> with this cause${sums.cost !== null && html`, together <b>${costText(sums)}</b>`}</p>`}
-    <${Finding} finding=${order[0]} place=${place} isAlone=${group.length === 1} />
+    <${Finding} finding=${group[0]} place=${place} isAlone=${group.length === 1} />
     <${AllRequests} group=${group} place=${place}>
-      ${order.slice(1, count).map((each, index) => html`<${Finding} key=${index} finding=${each} place=${place} />`)}
+      ${group.slice(1, count).map((each, index) => html`<${Finding} key=${index} finding=${each} place=${place} />`)}
       ${group.length > count && html`<button type="button" class="button quiet" onClick=${() => setCount(count + MORE)}>Show
         ${" "}${number(Math.min(MORE, group.length - count))} more in detail</button>`}
     <//>

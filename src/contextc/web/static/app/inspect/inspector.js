@@ -5,7 +5,7 @@
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { onConversationChange } from "../change_feed.js";
-import { number, oneLine, plural } from "../format.js";
+import { number, oneLine, outputText, plural } from "../format.js";
 import { Icon } from "../icons.js";
 import { sourceLabel } from "../observed.js";
 import { KEYS } from "../shortcuts.js";
@@ -113,7 +113,7 @@ function useTab(hasRequest, findings) {
   return named ?? (hasRequest ? "messages" : first ?? "findings");
 }
 
-const setTab = (tab) => setQuery({ tab, path: tab === "request" ? route.value.query.path : "", finding: "" });
+const setTab = (tab) => setQuery({ tab, finding: "", ...(tab === "request" ? {} : { path: "", near: "", mark: "" }) });
 
 /** Return the view of the large timeline, which is hidden at first, and a function that changes and stores it. */
 function useTimelineView(agents) {
@@ -196,12 +196,12 @@ function Workbench({ name, data, channel, request, reload }) {
             ${views.map((each) => html`<button key=${each.name} type="button" aria-pressed=${String(view === each)}
                 onClick=${() => setView(each.name)}>${each.label}</button>`)}
           </div>
-          <p class="soft" data-testid="totals-more">${number(totals.output)} tokens out · <span
+          <p class="soft" data-testid="totals-more">${outputText(totals, number)} tokens out · <span
               title=${EPOCH}>${plural(totals.epochs, "cache epoch")}</span></p></div>
           <${view.View} ...${properties} />`}
       </section>
       ${isMissing && html`<p class="banner" role="status">Request ${request} not found. Showing the last one.</p>`}
-      <${StepPanel} ...${properties} showStep=${open} tab=${tab} setTab=${setTab} findings=${findings}
+      <${StepPanel} ...${properties} timeline=${{ isShown: Boolean(view), toggle: () => setView(view ? HIDDEN : "chart") }} showStep=${open} tab=${tab} setTab=${setTab} findings=${findings}
           last=${data.requests[data.requests.length - 1] ?? all[all.length - 1]} />
     </div>`;
 }
@@ -219,7 +219,7 @@ function summed(steps) {
   const sum = (field) => steps.reduce((total, step) => total + (step[field] ?? 0), 0);
   const isPriced = steps.some((step) => step.cost != null);
   return {
-    requests: steps.length, input: sum("input"), output: sum("output"), cache_read: sum("cache_read"),
+    requests: steps.length, input: sum("input"), estimated: sum("estimated"), output: sum("output"), cache_read: sum("cache_read"),
     cost: isPriced ? sum("cost") : null, cost_is_lower_bound: steps.some((step) => step.cost_is_lower_bound), epochs: steps.filter((step) => step.why).length,
     failed: steps.filter(isFailed).length,
   };

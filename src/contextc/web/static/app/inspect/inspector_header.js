@@ -1,7 +1,7 @@
 /** Header of the inspector and of an opened file: title, back link, actions; for a conversation also its figures. */
 import { html } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { costText, number, oneLine, percent, plural, tokens } from "../format.js";
+import { costText, inputText, number, oneLine, percent, plural } from "../format.js";
 import { Icon } from "../icons.js";
 import { ConversationName } from "../conversation_name.js";
 import { chatUrl, route } from "../route.js";
@@ -48,16 +48,22 @@ export function InspectorHeader({ title, conversation, reload, second, children 
   </header>`;
 }
 
+/** The tokens of all requests: those that the provider reported, and estimates of the others. */
+function TokensIn({ totals }) {
+  const note = totals.estimated ? `${totals.input ? `${number(totals.estimated)} of them estimated` : "Estimated"}: no answer reports tokens` : "";
+  return html`<span title=${note || `${number(totals.input)} tokens in, ${number(totals.output)} out`}>${inputText(totals)}</span>`;
+}
+
 /**
- * Figures of all requests. @param {{totals: object, findings: number|null, showFindings: () => void}} props `findings` is
- * their number; null until it is known
+ * Figures of all requests. @param {{totals: object, findings: number|null, showFindings: () => void}} props
+ * `findings` is their number; null until it is known
  */
 export function RunFigures({ totals, findings, showFindings }) {
   const share = totals.input ? (totals.cache_read ?? 0) / totals.input : null;
   const lost = totals.failed ?? 0;
   const facts = [
     [totals.requests === 1 ? "request" : "requests", "req", number(totals.requests)],
-    ["tokens in", "in", html`<span title=${`${number(totals.input)} tokens in, ${number(totals.output)} out`}>${tokens(totals.input)}</span>`],
+    ["tokens in", "in", html`<${TokensIn} totals=${totals} />`],
     ["from cache", "cached", percent(share)], ["cost", "", costText(totals)],
   ];
   if (lost) facts.push(["failed", "⊘", html`<span title="Failed or stopped">${number(lost)}</span>`]);

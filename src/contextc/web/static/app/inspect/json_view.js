@@ -4,7 +4,7 @@ import { number, plural, visible } from "../format.js";
 import { VirtualList } from "../virtual_list.js";
 import { initialFolds, rowOfPath, rowsOf, search, visibleRows } from "./json_rows.js";
 import { Highlighted } from "./manifest_line.js";
-import { findMarked } from "./marked_words.js";
+import { findMarked, markOfRow } from "./marked_words.js";
 
 const LETTER = 7.3;
 /** Strings with more characters show their length. */
@@ -13,10 +13,11 @@ const KINDS = { string: "t-string", more: "t-string", number: "t-number", word: 
 
 /**
  * @param {{text: string, label: string, goTo?: {path: string, near?: string, mark?: string}|null,
- *   onPick?: (path: string) => void, children?: any}} props
- *   `goTo`: a path to show, and words of its value to mark; `onPick` gets the path of a row that is clicked
+ *   onPick?: (path: string, mark: string) => void, query?: string, onSearch?: (text: string) => void, children?: any}} props
+ *   `goTo`: a path to show, and words of its value to mark; `onPick` gets the path of a row that is clicked or
+ *   found, and its place in a long text; `query` is searched for at first
  */
-export function JsonView({ text, label, goTo = null, onPick, children }) {
+export function JsonView({ text, label, goTo = null, onPick, query = "", onSearch, children }) {
   const box = useRef(null);
   const list = useRef(null);
   const [wide, setWide] = useState(100);
@@ -26,7 +27,8 @@ export function JsonView({ text, label, goTo = null, onPick, children }) {
   const folded = chosen.rows === rows ? chosen.set : atFirst;
   const setFolded = (set) => setChosen({ rows, set });
   const [active, setActive] = useState(0);
-  const [sought, setSought] = useState("");
+  const [sought, setSought] = useState(query);
+  useEffect(() => setSought(query), [query]);
   const hits = useMemo(() => search(rows, sought), [rows, sought]);
   const seen = useMemo(() => visibleRows(rows, folded), [rows, folded]);
 
@@ -52,11 +54,19 @@ export function JsonView({ text, label, goTo = null, onPick, children }) {
     if (place >= 0 && picked.current !== goTo.path) show(marked.keys().next().value ?? place);
   }, [place, marked]);
 
+  const isUntouched = useRef(true);
+  useEffect(() => {
+    if (!goTo && isUntouched.current && hits.length) show(hits[0]);
+  }, [rows]);
+
   const pick = (index) => {
     if (!getSelection().isCollapsed) return;
     setActive(index);
+    choose(index);
+  };
+  const choose = (index) => {
     picked.current = rows[index].path;
-    onPick?.(rows[index].path);
+    onPick?.(rows[index].path, markOfRow(rows, index));
   };
   const toggle = (index, fold) => {
     const after = new Set(folded);
@@ -68,7 +78,9 @@ export function JsonView({ text, label, goTo = null, onPick, children }) {
   const step = (from) => {
     if (!hits.length) return;
     const now = hits.indexOf(active);
-    show(hits[(now < 0 ? hits.findIndex((hit) => hit > active) : now + from + hits.length) % hits.length] ?? hits[0]);
+    const to = hits[(now < 0 ? hits.findIndex((hit) => hit > active) : now + from + hits.length) % hits.length] ?? hits[0];
+    show(to);
+    choose(to);
   };
   const onKeyDown = (event) => {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
@@ -92,7 +104,7 @@ export function JsonView({ text, label, goTo = null, onPick, children }) {
     <div class="panel-bar">
       <input class="field search-field" type="search" data-search placeholder="Search in the request"
           aria-label="Search in the request" value=${sought}
-        onInput=${(event) => setSought(event.currentTarget.value)}
+        onInput=${(event) => { isUntouched.current = false; setSought(event.currentTarget.value); onSearch?.(event.currentTarget.value); }}
         onKeyDown=${(event) => { if (event.key === "Enter") { event.preventDefault(); step(event.shiftKey ? -1 : 1); } }} />
       ${sought && html`<span class="soft"
           role="status">${hits.length ? `${number(Math.max(0, hits.indexOf(active)) + 1)} of ${number(hits.length)}` : "not found"}</span>`}

@@ -39,7 +39,7 @@ export function LineFilters({ filter, selection, isAlone, choose }) {
   return html`
     <div class="choice" role="group" aria-label="Filter messages">
       ${shown.map(([value, label]) => html`<button key=${value} type="button" aria-pressed=${String(filter.state === value)}
-          title=${value || !selection ? undefined : rowsTitle(all, causes)} onClick=${() => choose({ state: value })}>${label}${selection && html`<span
+          onClick=${() => choose({ state: value })}>${label}${selection && html`<span
           class="choice-count">${number(value ? states[value] ?? 0 : all)}</span>`}</button>`)}
     </div>
     <div class="line-choices">
@@ -56,9 +56,18 @@ export function LineFilters({ filter, selection, isAlone, choose }) {
     </div>`;
 }
 
-/** Return what the rows are. The number at the tab is that of the messages. */
-function rowsTitle(all, { system = 0, tool = 0 }) {
-  return `${plural(all, "row")}: ${[plural(tool, "tool definition"), system && "the system prompt", plural(all - system - tool, "message")].filter(Boolean).join(", ")}`;
+/** Return what precedes the messages of a selection of all rows; "" if nothing does. */
+export function aboveText({ head, causes: { system = 0 } }) {
+  const prompts = Math.min(system, head);
+  const parts = [head > prompts && plural(head - prompts, "tool definition"), prompts > 0 && (prompts === 1 ? "the system prompt" : `${number(prompts)} parts of the system prompt`)];
+  return parts.filter(Boolean).join(", ");
+}
+
+/** Return what all rows are. The number at the tab is that of the messages. */
+export function rowsText(selection) {
+  const { total, head, states: { left = 0 } } = selection;
+  const messages = `${plural(total - head, "message")}${left ? `, of which ${number(left)} ${left === 1 ? "was" : "were"} left out` : ""}`;
+  return `${plural(total, "row")}: ${[aboveText(selection), messages].filter(Boolean).join(", ")}`;
 }
 
 /** Selection of one value. It is not offered if there is nothing to choose. */

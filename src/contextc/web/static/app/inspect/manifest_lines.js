@@ -8,13 +8,13 @@
  */
 import { html, useEffect, useMemo, useRef, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { number, percent } from "../format.js";
+import { number, plural } from "../format.js";
 import { resetReason } from "../reasons.js";
 import { route, setQuery } from "../route.js";
 import { VirtualList } from "../virtual_list.js";
 import { PageLoader } from "./page_loader.js";
 import { GlyphLegend } from "./glyph_legend.js";
-import { ActiveFilters, FILTER_NAMES, LineFilters, LineSearch, NO_FILTER, filterOf } from "./line_filters.js";
+import { aboveText, ActiveFilters, FILTER_NAMES, filterOf, LineFilters, LineSearch, NO_FILTER, rowsText } from "./line_filters.js";
 import { serverLines } from "./line_source.js";
 import { ManifestLine, SIGNS, stateOf } from "./manifest_line.js";
 import { useLoad } from "../use_load.js";
@@ -92,6 +92,7 @@ export function LineList({ identity, source, shown, isAlone = false, isInUrl = f
     setOpen((before) => new Set(before).add(line));
     setActive(place);
     list.current?.scrollTo(Math.max(0, place - ABOVE));
+    list.current?.element.scrollIntoView({ block: "nearest" });  // the panel may be below the window
   }, [line, isCurrent, places, jumps]);
 
   /** Open a row and scroll to it. Filters that hide it are removed. */
@@ -163,7 +164,7 @@ export function LineList({ identity, source, shown, isAlone = false, isInUrl = f
     return vnode;
   };
   const drawn = (place, index, loaded, isHit) => html`
-      ${shared && isOrdered && !isFiltered && place === 0 && html`<${Prefix} shared=${shared} selection=${selection} />`}
+      ${shared && isOrdered && !isFiltered && place === 0 && html`<${Prefix} shared=${shared} selection=${selection} sent=${shown} />`}
       ${breakPlace === place && html`<${Break} shared=${shared} why=${why} showPath=${showPath} />`}
       ${isOrdered && !filter.state && index >= shown && !(indexes[place - 1] >= shown) && html`<p
           class="left-head">Left out of this request</p>`}
@@ -180,6 +181,7 @@ export function LineList({ identity, source, shown, isAlone = false, isInUrl = f
           change=${(text) => change({ q: text, line: "" })} />
       ${prefixEnd !== null && (shared.broke?.where || shared.tokens > 0) && html`<button type="button" class="button quiet"
           data-testid="go-to-change" onClick=${() => goTo(prefixEnd)}>${shared.broke?.where ? "Go to the change" : "Go to new messages"}</button>`}
+      ${isCurrent && count > 0 && !isFiltered && html`<p class="soft row-counts" data-testid="row-counts">${rowsText(selection)}</p>`}
       ${!isAlone && selection && html`<${GlyphLegend} signs=${signsOf(selection)} />`}
     </div>
     <${ActiveFilters} filter=${filter} selection=${isCurrent ? selection : null} choose=${choose} />
@@ -196,17 +198,16 @@ export function LineList({ identity, source, shown, isAlone = false, isInUrl = f
 
 const isTyping = (element) => /^(INPUT|TEXTAREA|SELECT)$/.test(element.tagName);
 
-/** The shared prefix, above the first row. */
-function Prefix({ shared, selection }) {
+/** The shared prefix, above the first row. `sent` is the number of messages that were sent. */
+function Prefix({ shared, selection, sent }) {
   if (!shared.tokens) return null;
   const { prefix_end: end, head } = selection;
-  const hasShared = end === null || end > 0;
-  const messages = shared.bytes
-    ? `, with ${percent(shared.bytes / shared.of_bytes)} of the messages`
-    : ": system prompt, tools, and the start of the first message";
-  return html`<p class="prefix ${hasShared || head ? "" : "is-head-only"}" data-testid="prefix"><span class="rail-cap"
+  const messages = end === null ? sent : Math.max(0, end);
+  const above = end !== null && end < 0 ? `the first ${number(head + end)} of ${plural(head, "row")}` : aboveText(selection);
+  const what = [above, messages > 0 && (messages === sent ? `all ${plural(sent, "message")}` : `the first ${number(messages)} of ${plural(sent, "message")}`)];
+  return html`<p class="prefix ${messages || head ? "" : "is-head-only"}" data-testid="prefix"><span class="rail-cap"
       aria-hidden="true"></span>
-    <span>Same as in the previous request: <b>${number(shared.tokens)} tokens</b>${hasShared ? messages : ": system prompt and tools"}${paidAgain(shared)}</span></p>`;
+    <span>Same as in the previous request: <b>${number(shared.tokens)} tokens</b>${what.some(Boolean) && `: ${what.filter(Boolean).join(", ")}`}${paidAgain(shared)}</span></p>`;
 }
 
 /** Return what of an unchanged prefix was not read from the cache; "" if all of it was, or if that is unknown. */

@@ -1,6 +1,6 @@
 /**
  * Words to mark in a request that a link leads to. A link has a text near them (`near`), and the characters of it to mark
- * (`mark`, such as "8-14"). White space of that text may differ from the request, so only other characters are counted.
+ * (`mark`, such as "8-14"). Without `near`, `mark` is the number of a character, whose row is shown. White space of that text may differ from the request, so only other characters are counted.
  */
 
 const AROUND = 24;
@@ -41,8 +41,9 @@ function wholeWords(near, start, end) {
  */
 export function findMarked(rows, first, near, mark) {
   const found = new Map();
-  const pattern = patternOf(near);
   const [start, end] = mark.split("-").map(Number);
+  if (first >= 0 && !near && mark) return rowAt(rows, first, start);
+  const pattern = patternOf(near);
   if (first < 0 || !pattern || !(end >= start)) return found;
   const places = rowsOfValue(rows, first);
   const text = places.map((index) => rows[index].text).join("");
@@ -57,6 +58,22 @@ export function findMarked(rows, first, near, mark) {
     at += size;
   }
   return found;
+}
+
+/** Return the place of a row in its value, as the part of a URL that `rowAt` reads; "" for the first row. */
+export function markOfRow(rows, index) {
+  if (rows[index].kind !== "more") return "";
+  let [first, start] = [index, 0];
+  while (rows[first].kind === "more") start += rows[--first].text.length;
+  return `${start}`;
+}
+
+/** Return the row of a value with its character number `start`, and no words of it. */
+function rowAt(rows, first, start) {
+  const places = rowsOfValue(rows, first);
+  let at = 0;
+  const index = places.find((each) => (at += rows[each].text.length) > start);
+  return index === undefined ? new Map() : new Map([[index, [rows[index].text.length, rows[index].text.length]]]);
 }
 
 /** Return a pattern for a text, whatever its white space; null for an empty one. */

@@ -2,7 +2,7 @@
 import { html, useState } from "../html.js";
 import { conversationPath, get } from "../api.js";
 import { Code } from "../code_block.js";
-import { bytes, costText, dateTime, duration, number, oneLine, plural, readable } from "../format.js";
+import { NO_TIME, bytes, costText, dateTime, duration, number, oneLine, plural, readable } from "../format.js";
 import { inspectUrl } from "../route.js";
 import { useLoad } from "../use_load.js";
 import { VirtualList } from "../virtual_list.js";
@@ -14,6 +14,7 @@ const RAW_EVENTS = 500;
 
 const STATUSES = {
   ok: ["complete", "good"], error: ["failed", "bad"], unfinished: ["broke off", "bad"], unanswered: ["no answer", "bad"],
+  unrecorded: ["not recorded", ""],
   stopped: ["stopped", "warn"],
 };
 
@@ -40,7 +41,7 @@ export function Reply({ name, step, load }) {
     ["error type", data.error_type && html`<code>${oneLine(data.error_type, 120)}</code>`],
     ["request id", data.request_id && html`<code>${oneLine(data.request_id, 120)}</code>`],
     ["latency", data.latency != null && duration(data.latency)],
-    ["sent", data.began && dateTime(data.began)],
+    ["sent", data.began ? dateTime(data.began) : step.observed && NO_TIME],
     ["ended", data.ended && dateTime(data.ended)],
     ["tokens out", usage && `${number(usage.output)}${usage.reasoning ? `, of them ${number(usage.reasoning)} reasoning` : ""}`],
     ["answered by", usage?.model && html`<code>${oneLine(usage.model, 80)}</code>, in place of the requested model`],

@@ -72,7 +72,7 @@ function RequestList({ conversation, current, choose }) {
       return html`<button type="button" class="picker-row" disabled=${Boolean(isCurrent(step))} onClick=${() => choose(step)}>
         <span>Request ${number(step.request)}${isCurrent(step) ? " (this one)" : ""} <span class="faint">${oneLine(step.model, 50)}</span></span>
         <span class="faint" title=${dateTime(step.time)}>${tokens(step.input ?? step.used)} in${step.cost != null
-          ? ` · ${costText(step)}` : ""} · ${ago(step.time)}</span>
+          ? ` · ${costText(step)}` : ""}${step.time > 0 && ` · ${ago(step.time)}`}</span>
       </button>`;
     }} />`;
 }

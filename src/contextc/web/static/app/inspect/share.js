@@ -15,9 +15,9 @@ const REDACTIONS = [
   ["texts", "Texts", "system prompt, messages, reasoning, arguments of calls, descriptions of tools"],
   ["results", "Tool results", "everything that tools returned"],
   ["files", "Names of files", "paths and file names, everywhere"],
-  ["keys", "API keys", "and private keys"],
-  ["tokens", "Tokens and passwords", "bearer tokens, passwords in texts and URLs"],
-  ["mail", "Mail addresses", ""],
+  ["keys", "API keys", "and private keys, where found"],
+  ["tokens", "Tokens and passwords", "bearer tokens, passwords in texts and URLs, where found"],
+  ["mail", "Mail addresses", "where found"],
 ];
 const DEFAULT = ["keys", "tokens"];
 
@@ -40,6 +40,8 @@ export function ShareButton({ name, channel = "", request = 0, tab = "" }) {
 function ShareDialog({ name, channel, request, close }) {
   const [isRun, setRun] = useState(true);
   const [removed, setRemoved] = useState(DEFAULT);
+  const [hasTags, setTags] = useState(true);
+  const [hasNotes, setNotes] = useState(false);
   const [pattern, setPattern] = useState("");
   const [isBusy, setBusy] = useState(false);
   const [error, setError] = useState(null);
@@ -47,7 +49,7 @@ function ShareDialog({ name, channel, request, close }) {
   const submit = async (event) => {
     event.preventDefault();
     setBusy(true);
-    const query = { format: "html", redact: removed.join(","), pattern, ...(isRun ? {} : { channel, request }) };
+    const query = { format: "html", redact: removed.join(","), pattern, tags: hasTags, notes: hasNotes, ...(isRun ? {} : { channel, request }) };
     setError(null);
     const text = await attempt(() => getText(conversationPath(name, "export"), query).catch((error) => {
       if (!pattern || error.status !== 400) throw error;
@@ -61,11 +63,17 @@ function ShareDialog({ name, channel, request, close }) {
   return html`<${Dialog} title="Download HTML file" onClose=${close} class="share-dialog" data-testid="share-dialog">
     <form onSubmit=${submit}>
       <div class="body share-body">
-        <p class="soft">One file that opens in any browser. It needs no server and makes no network requests.</p>
+        <p class="soft">One file that opens in any browser. It needs no server and makes no network requests.
+          It contains system prompt, tools, messages, results, replies, findings and costs, as far as they are not removed below.</p>
         ${request > 0 && html`<fieldset><legend>Content</legend>
           <label><input type="radio" name="share-what" checked=${isRun} onChange=${() => setRun(true)} data-focus /> All requests</label>
           <label><input type="radio" name="share-what" checked=${!isRun} onChange=${() => setRun(false)} /> Request ${number(request)} only</label>
         </fieldset>`}
+        <fieldset><legend>Also include</legend>
+          <label><input type="checkbox" checked=${hasTags} onChange=${() => setTags(!hasTags)} /> <span>Tags</span></label>
+          <label><input type="checkbox" checked=${hasNotes} onChange=${() => setNotes(!hasNotes)} />
+            <span>Notes <span class="faint">private: left out unless you include them</span></span></label>
+        </fieldset>
         <fieldset><legend>Remove from the file</legend>
           ${REDACTIONS.map(([each, label, meaning]) => html`<label key=${each}>
             <input type="checkbox" checked=${removed.includes(each)} onChange=${() => toggle(each)} />

@@ -2,7 +2,7 @@
 import { html } from "../html.js";
 import { endedWord, failureLabel, latencyLabel, modeLabel } from "../observed.js";
 import { stepLabel } from "../reasons.js";
-import { costText, dateTime, number, oneLine, percent } from "../format.js";
+import { NO_TIME, costText, dateTime, number, oneLine, percent } from "../format.js";
 import { channelName } from "./channel_names.js";
 import { requestNumber, splitTokens } from "./timeline_layout.js";
 
@@ -50,6 +50,6 @@ export function StepFigures({ step, channel }) {
       ${latencyLabel(step.observed) && html`<tr><th scope="row">latency</th><td>${latencyLabel(step.observed)}</td></tr>`}
       ${step.left > 0 && html`<tr><th scope="row">left out</th><td>${number(step.left)}</td></tr>`}
     </tbody></table>
-    ${step.time > 0 && html`<p class="muted">${dateTime(step.time)}</p>`}
+    ${(step.time > 0 || step.observed) && html`<p class="muted">${dateTime(step.time) || NO_TIME}</p>`}
   </div>`;
 }

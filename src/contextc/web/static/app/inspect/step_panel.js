@@ -2,7 +2,7 @@
 import { signal } from "@preact/signals";
 import { html, useMemo } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { clock, costText, dateTime, duration, number, oneLine, percent, plural, readable } from "../format.js";
+import { NO_TIME, clock, costText, dateTime, duration, number, oneLine, percent, plural, readable } from "../format.js";
 import { Icon } from "../icons.js";
 import { Composition, CompositionPanel } from "./composition.js";
 import { Diff } from "./diff.js";
@@ -10,7 +10,7 @@ import { LintFindings } from "./findings.js";
 import { FindingsPanel, RequestFindings } from "./findings_panel.js";
 import { LedgerPanel } from "./ledger.js";
 import { ManifestLines } from "./manifest_lines.js";
-import { endedWord, errorText, failureLabel, modeLabel } from "../observed.js";
+import { endedWord, errorText, failureLabel, hasFailed, modeLabel } from "../observed.js";
 import { stepLabel } from "../reasons.js";
 import { route, setQuery } from "../route.js";
 import { useLoad } from "../use_load.js";
@@ -40,9 +40,10 @@ const NEEDS_REQUEST = new Set(["messages", "composition", "request", "diff", "li
 /**
  * @param {{name: string, steps: object[], current: number, choose: (index: number) => void, channels: Map<string, object>,
  *   showStep: (channel: string, request: number) => void, tab: string, findings: object,
- *   setTab: (tab: string) => void, last: object}} props `last` is the last step of all models
+ *   setTab: (tab: string) => void, last: object, timeline: {isShown: boolean, toggle: () => void}}} props `last` is the last step
+ *   of all models
  */
-export function StepPanel({ name, steps, current, choose, channels, showStep, tab, setTab, findings, last }) {
+export function StepPanel({ name, steps, current, choose, channels, showStep, tab, setTab, findings, last, timeline }) {
   const step = steps[current];
   const isStored = step.isStored !== false;
   const base = [name, "requests", step.channel, step.request];
@@ -63,7 +64,7 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
   const isMissing = !isStored && NEEDS_REQUEST.has(tab);
   return html`<section class="step" aria-label=${`Request ${requestNumber(step)}`} data-testid="step">
     <${StepLine} steps=${steps} current=${current} choose=${choose} channel=${channels.get(step.channel)} isOnly=${channels.size === 1}
-        reply=${reply.data} />
+        reply=${reply.data} timeline=${timeline} />
     <${Failure} step=${step} hasText=${tab !== "reply"} />
     ${error && html`<${LoadError} error=${error} reload=${reload} />`}
     ${isStored && data && tab !== "next" && html`<div class="step-composition" aria-busy=${facts ? undefined : "true"}><${Composition} name=${name} step=${step} facts=${data} /></div>`}
@@ -89,7 +90,7 @@ export function StepPanel({ name, steps, current, choose, channels, showStep, ta
 /** How the request failed. The Reply tab has the text of the error itself. @param {{step: object, hasText: boolean}} props */
 function Failure({ step, hasText }) {
   const label = failureLabel(step.observed, true);
-  if (!step.ended && !label) return null;
+  if (!step.ended && !hasFailed(step.observed)) return null;
   const what = step.ended ? (endedWord(step.ended) === "stopped" ? "was stopped" : "failed") : label;
   const text = hasText ? errorText(step) : "";
   return html`<div class="banner failure" role="status" data-testid=${step.ended ? "not-answered" : "observed-failure"}>
@@ -106,7 +107,7 @@ function note(tab, facts, broken, findings) {
 }
 
 /** The figures of the request, in one line where there is room. */
-function StepLine({ steps, current, choose, channel, isOnly, reply }) {
+function StepLine({ steps, current, choose, channel, isOnly, reply, timeline }) {
   const step = steps[current];
   const own = steps.filter((each) => each.channel === step.channel && !each.ended).length;
   const isPlain = own === steps.length;
@@ -117,10 +118,13 @@ function StepLine({ steps, current, choose, channel, isOnly, reply }) {
       <button type="button" class="icon-button" aria-label="Next request" disabled=${current === steps.length - 1}
           onClick=${() => choose(current + 1)}><${Icon} name="right" /></button>
     </div>
-    <h2>Request ${number(requestNumber(step))} ${step.ended ? endedWord(step.ended) : `of ${number(own)}`}
+    <h2>Request ${number(requestNumber(step))} ${step.ended ? endedWord(step.ended) : html`<span class="step-of">of ${number(own)}</span>`}
       ${!isPlain && html` <span class="faint">step ${number(current + 1)} of ${number(steps.length)}</span>`}</h2>
     <p class="step-model soft" title=${channel ? channelName(channel) : undefined}>${!isOnly && html`<span
         class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>`}${channel ? modelName(channel) : oneLine(step.model)}</p>
+    <p class="step-cost" title="Cost of this request">${step.cost != null && costText(step)}</p>
+    <button type="button" class="button quiet figures-button timeline-narrow" aria-expanded=${String(timeline.isShown)} aria-controls="timeline-panel"
+        onClick=${timeline.toggle} data-testid="timeline-button-narrow">Timeline <span aria-hidden="true">${timeline.isShown ? "▴" : "▾"}</span></button>
     <button type="button" class="button quiet figures-button" aria-expanded=${String(figuresShown.value)} data-testid="figures-button"
         onClick=${() => { figuresShown.value = !figuresShown.value; }}>Figures <span aria-hidden="true">${figuresShown.value ? "▴" : "▾"}</span></button>
     <${Facts} step=${step} reply=${reply} />
@@ -132,16 +136,17 @@ function Facts({ step, reply }) {
   const label = oneLine(stepLabel(step), 80);
   const reasoning = step.reasoning ? ` (${number(step.reasoning)} reasoning)` : "";
   return html`<ul class="step-facts" aria-label="Figures of this request">
-    ${step.epoch != null && label && html`<li class="tag ${step.reset !== false ? "new" : ""}">${label}</li>`}
+    ${step.epoch != null && label && html`<li class="tag ${step.reset !== false ? "new" : ""}" title=${label}>${label}</li>`}
     ${step.mode === "resume" && html`<li class="tag accent">${modeLabel(step.mode)}</li>`}
-    ${failureLabel(step.observed) && html`<li class="tag bad">${failureLabel(step.observed)}</li>`}
+    ${failureLabel(step.observed) && html`<li class="tag ${hasFailed(step.observed) ? "bad" : ""}">${failureLabel(step.observed)}</li>`}
     ${step.observed?.inexact && html`<li class="tag warn" title=${step.observed.redacted ? "Text was redacted before it was stored" : "The stored body is not the one that was sent"}>inexact</li>`}
     ${step.input != null && html`<li>${number(step.input)} in, ${number(step.output)} out${reasoning}</li>`}
     ${step.cache_share != null && html`<li>${percent(step.cache_share)} from cache</li>`}
     ${step.cost != null && html`<li>${costText(step)}</li>`}
     ${latency != null && html`<li>${duration(latency)}</li>`}
     ${reply?.finish && html`<li title="Stop reason">${stopReason(reply)}</li>`}
-    ${step.time > 0 && html`<li><time datetime=${new Date(step.time).toISOString()} title=${dateTime(step.time)}>${clock(step.time)}</time></li>`}
+    ${step.time > 0 ? html`<li><time datetime=${new Date(step.time).toISOString()} title=${dateTime(step.time)}>${clock(step.time)}</time></li>`
+      : step.observed && html`<li class="faint">${NO_TIME}</li>`}
   </ul>`;
 }
 

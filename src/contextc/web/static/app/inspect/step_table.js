@@ -13,7 +13,7 @@ export const EPOCH = "Requests that each begin like the one before. A cache rese
 /** The columns: name, the value that it is sorted by, and what a cell shows, if that is not the value as a number. */
 const COLUMNS = [
   ["#", (step, index) => index], ["request, model", (step) => step.model], ["epoch", (step) => step.epoch, (step) => step.epoch ?? ""],
-  ["tokens in", (step) => step.input ?? step.used], ["from cache", (step) => step.cache_read], ["written", (step) => step.cache_write],
+  ["tokens in", (step) => step.input ?? step.used, (step) => `${step.input == null && step.used ? "≈ " : ""}${number(step.input ?? step.used)}`], ["from cache", (step) => step.cache_read], ["written", (step) => step.cache_write],
   ["share", (step) => step.cache_share, (step) => percent(step.cache_share)], ["out", (step) => step.output],
   ["cost", (step) => step.cost, costText], ["first part", (step) => step.first_chunk, (step) => tookText(step.first_chunk)],
   ["latency", (step) => step.latency, (step) => tookText(step.latency)],
@@ -52,6 +52,9 @@ function arranged(steps, { column, isDown, filter, tool }) {
   return found.sort(compare);
 }
 
+/** Return the index of the most expensive step; of the latest one if no cost is known. */
+const costliest = (steps, shown) => shown.reduce((best, index) => ((steps[index].cost ?? 0) >= (steps[best].cost ?? 0) ? index : best));
+
 /**
  * @param {{steps: object[], channels: Map<string, object>, current: number,
  *   choose: (index: number) => void, move: (by: number) => void}} props
@@ -61,6 +64,13 @@ export function StepTable({ steps, channels, current, choose }) {
   const order = wanted();
   const shown = useMemo(() => arranged(steps, order), [steps, order.column, order.isDown, order.filter, order.tool]);
   const place = shown.indexOf(current);
+  /** A filter that leaves out the selected step selects the most expensive one of the others. One of the URL leaves the step that the URL names. */
+  const reduced = useRef(`${order.filter?.[0]} ${order.tool}`);
+  useEffect(() => {
+    const before = reduced.current;
+    reduced.current = `${order.filter?.[0]} ${order.tool}`;
+    if (before !== reduced.current && place < 0 && shown.length) choose(costliest(steps, shown));
+  }, [order.filter, order.tool]);
   useEffect(() => {
     if (place < 0) return undefined;
     const row = list.current?.element.querySelector(`[data-index="${place}"]`);
@@ -91,7 +101,7 @@ export function StepTable({ steps, channels, current, choose }) {
     const to = shown[Math.max(0, Math.min(shown.length - 1, place + by))];
     if (to !== undefined) choose(to);
   };
-  return html`<${StepFilters} steps=${steps} order=${order} found=${shown.length} />
+  return html`<${StepFilters} steps=${steps} order=${order} found=${shown.length} isHidden=${place < 0} />
   <div class="step-table" role="table" aria-label="Steps" aria-rowcount=${shown.length + 1}
       data-testid="step-table" onKeyDown=${onKeyDown}>
     <div role="row" class="step-row step-columns" aria-rowindex="1">
@@ -117,12 +127,11 @@ function ColumnHead({ name, index, order: { column, isDown } }) {
 }
 
 /** Filters of the table, each with the number of its steps. */
-function StepFilters({ steps, order: { filter, tool }, found }) {
+function StepFilters({ steps, order: { filter, tool }, found, isHidden }) {
   const counts = useMemo(() => FILTERS.map((each) => steps.filter(each[2]).length), [steps]);
   const tools = useMemo(() => [...new Set(steps.flatMap((step) => step.tools ?? []))].sort(), [steps]);
-  if (!counts.some(Boolean) && !tools.length) return null;
   return html`<div class="step-filters" role="group" aria-label="Filter steps" data-testid="step-filters">
-    ${FILTERS.map(([name, label], index) => counts[index] > 0 && html`<button key=${name} type="button" class="button"
+    ${FILTERS.map(([name, label], index) => html`<button key=${name} type="button" class="button" disabled=${!counts[index] && filter?.[0] !== name}
         aria-pressed=${String(filter?.[0] === name)} onClick=${() => setQuery({ steps: filter?.[0] === name ? "" : name })}>${label}
       <span class="choice-count">${number(counts[index])}</span></button>`)}
     ${tools.length > 0 && html`<label><span class="off-screen">Tool that was called</span>
@@ -130,7 +139,7 @@ function StepFilters({ steps, order: { filter, tool }, found }) {
         <option value="" selected=${!tool}>Any tool</option>
         ${tools.map((name) => html`<option key=${name} value=${name} selected=${name === tool}>${oneLine(name, 40)}</option>`)}
       </select></label>`}
-    ${(filter || tool) && html`<span class="soft" role="status">${number(found)} of ${number(steps.length)} steps</span>`}
+    ${(filter || tool) && html`<span class="soft" role="status">${number(found)} of ${number(steps.length)} steps${isHidden && ", without the selected one"}</span>`}
   </div>`;
 }
 

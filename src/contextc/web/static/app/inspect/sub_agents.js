@@ -1,7 +1,7 @@
 /** Sub-agents of a recorded session, or agents that were called as tools, as a tree; beside each is a bar from its first request to the end of its last reply. */
 import { html, useMemo } from "../html.js";
 import { conversationPath, get } from "../api.js";
-import { clock, costText, dateTime, duration, number, oneLine, plural, tokens } from "../format.js";
+import { clock, costText, dateTime, duration, inputText, number, oneLine, plural } from "../format.js";
 import { agentState } from "../observed.js";
 import { inspectUrl } from "../route.js";
 import { useLoad } from "../use_load.js";
@@ -52,7 +52,7 @@ function AgentRow({ agent, isCurrent, scale, depth }) {
       ${" "}<span class="tag">${KINDS[agent.kind] ?? oneLine(agent.kind, 20)}</span>
       ${agent.state && html` <span class="tag ${agent.state === "error" ? "bad" : ""}" data-testid="agent-state">${agentState(agent.state)}</span>`}</span>
     <span class="agent-figures">${plural(agent.requests, "request")}${agent.failed ? html`, <span class="is-bad">${number(agent.failed)} failed</span>` : ""},
-      ${" "}${tokens(agent.input)} in, ${costText(agent)}, ${length}${place && html`, from <a href=${place}>request ${number(request.request)}</a>`}</span>
+      ${" "}${inputText(agent)} in, ${costText(agent)}, ${length}${place && html`, from <a href=${place}>request ${number(request.request)}</a>`}</span>
     <span class="agent-lane" title=${isTimed ? `${dateTime(began)} – ${dateTime(ended)}` : undefined}>${at && html`<span
         class=${`agent-bar kind-of-${agent.kind}`} style=${at}></span>`}</span>
   </div>`;

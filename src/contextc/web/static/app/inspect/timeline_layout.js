@@ -3,6 +3,8 @@
  * reset. Pure functions without rendering.
  */
 
+import { hasFailed } from "../observed.js";
+
 const NARROWEST = 5;
 const WIDEST = 56;
 /** The greatest width of a step; its column does not fill it. */
@@ -95,7 +97,7 @@ function unansweredStep(found, index) {
 }
 
 /** Return true if a request has no complete answer. */
-export const isFailed = (step) => Boolean(step.ended || (step.observed && step.observed.status !== "ok"));
+export const isFailed = (step) => Boolean(step.ended) || hasFailed(step.observed);
 
 /** Return the number of a request on its channel. */
 export const requestNumber = (step) => step.wouldBe ?? step.request;

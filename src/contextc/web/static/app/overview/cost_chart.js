@@ -1,6 +1,6 @@
 /** Costs by day, hour or model as bars; tokens, if no cost is known. A bar selects its day, week or month, or its model. */
 import { html, useState } from "../html.js";
-import { costText, dollars, oneLine, plural, tokens } from "../format.js";
+import { costText, dollars, inputText, oneLine, plural, tokens } from "../format.js";
 import { route, setQuery } from "../route.js";
 import { dayName, dayStart, filter, selectDays } from "./selection.js";
 
@@ -27,12 +27,13 @@ export function barsOf(days) {
   return bars;
 }
 
-const NOTHING = { cost: 0, cost_is_lower_bound: false, input: 0, requests: 0 };
+const NOTHING = { cost: 0, cost_is_lower_bound: false, input: 0, estimated: 0, requests: 0 };
 
 function addTo(bar, figures) {
   bar.cost += figures.cost ?? 0;
   bar.cost_is_lower_bound ||= figures.cost_is_lower_bound;
   bar.input += figures.input;
+  bar.estimated += figures.estimated ?? 0;
   bar.requests += figures.requests;
 }
 
@@ -72,11 +73,11 @@ export function CostChart({ data }) {
   </figure>`;
 }
 
-const figureText = (figures, hasCost) => (hasCost ? costText(figures) : `${tokens(figures.input)} tokens`);
+const figureText = (figures, hasCost) => (hasCost ? costText(figures) : `${inputText(figures)} tokens`);
 
 /** One bar per model, the most expensive first. A click shows only its requests. */
 function ModelBars({ models, hasCost }) {
-  const value = ({ figures }) => (hasCost ? figures.cost ?? 0 : figures.input);
+  const value = ({ figures }) => (hasCost ? figures.cost ?? 0 : figures.input + figures.estimated);
   const highest = Math.max(...models.map(value));
   return html`<figcaption><b>${hasCost ? "Cost" : "Tokens"} per model</b></figcaption>
     <ul class="model-bars" data-testid="model-bars">${models.map((each) => html`<li key=${each.model}>
@@ -90,7 +91,7 @@ function ModelBars({ models, hasCost }) {
 /** @param {{bars: object[], hasCost: boolean}} props */
 function TimeBars({ bars, hasCost }) {
   const [chosen, setChosen] = useState(-1);
-  const value = (bar) => (hasCost ? bar.cost : bar.input);
+  const value = (bar) => (hasCost ? bar.cost : bar.input + bar.estimated);
   const text = (bar) => `${spanLabel(bar)}: ${figureText(bar, hasCost)}, ${plural(bar.requests, "request")}`;
   const highest = Math.max(...bars.map(value));
   const current = chosen >= 0 && chosen < bars.length ? chosen : bars.length - 1;

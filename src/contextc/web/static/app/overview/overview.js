@@ -3,7 +3,7 @@ import { html, useEffect, useRef, useState } from "../html.js";
 import { get } from "../api.js";
 import { onConversationChange } from "../change_feed.js";
 import { DrawerButton } from "../chat/conversation_header.js";
-import { ago, costText, dateTime, number, oneLine, percent, plural, titleLine, tokens, visible } from "../format.js";
+import { ago, costText, dateTime, inputText, number, oneLine, outputText, percent, plural, titleLine, tokens, visible } from "../format.js";
 import { Icon, IconButton } from "../icons.js";
 import { LoadError, Skeleton } from "../inspect/placeholders.js";
 import { OVERLAP } from "../reasons.js";
@@ -122,7 +122,7 @@ function Totals({ data }) {
   const { totals, found } = data;
   const figures = [
     ["Conversations", number(found)], ["Requests", number(totals.requests), totals.failed ? `${number(totals.failed)} failed` : ""],
-    ["Tokens in", tokens(totals.input), number(totals.input)], ["Tokens out", tokens(totals.output), number(totals.output)],
+    ["Tokens in", inputText(totals), inputText(totals, number)], ["Tokens out", outputText(totals), outputText(totals, number)],
     ["From cache", percent(totals.cache_share), `${tokens(totals.cache_read)} tokens`],
     ["Cost", costText(totals), totals.unpriced ? `without ${plural(totals.unpriced, "request")} of unknown price` : ""],
   ];
@@ -168,7 +168,7 @@ function Row({ entry }) {
     <td data-label="Source"><span class="tag">${observed ? sourceLabel(observed) : sourceName(source)}</span></td>
     <td data-label="Model" title=${models.join(", ")}>${oneLine(shortModel(models[0]) || "–", 32)}${models.length > 1 && ` +${models.length - 1}`}</td>
     <td data-label="Requests" class="figure">${hasRequests ? number(figures.requests) : "–"}${figures.failed > 0 && html`<span class="bad-text">, ${number(figures.failed)} failed</span>`}</td>
-    <td data-label="Tokens in and out" class="figure" title=${`${number(figures.input)} in, ${number(figures.output)} out`}>${hasRequests ? tokens(figures.input + figures.output) : "–"}</td>
+    <td data-label="Tokens in and out" class="figure" title=${`${inputText(figures, number)} in, ${outputText(figures, number)} out`}>${hasRequests ? inputText({ ...figures, input: figures.input + figures.output }) : "–"}</td>
     <td data-label="From cache" class="figure">${percent(figures.cache_share)}</td>
     <td data-label="Cost" class="figure">${hasRequests ? html`<a href=${inspectUrl(name)} aria-label=${`Inspect: ${costText(figures)}`}>${costText(figures)}</a>` : "–"}</td>
     <td data-label="Findings" class="figure" data-testid="row-findings"><${RowFindings} found=${found} name=${name} hasRequests=${hasRequests} /></td>
@@ -184,7 +184,8 @@ function RowFindings({ found, name, hasRequests }) {
   if (!count) return "0";
   const [dearest] = found.causes ?? [];
   const about = `Most expensive cause${dearest ? `: ${oneLine(dearest.title, 120)}` : ""}. ${OVERLAP}`;
-  return html`<a href=${findingsUrl(name, dearest)} title=${about}>${number(count)}${largest != null && ` · ${costText({ cost: largest, cost_is_lower_bound: isLowerBound })}`}</a>`;
+  return html`<a href=${findingsUrl(name, dearest)} title=${about}>${number(count)}${largest != null && html` <small
+      class="largest-cause">largest cause ${costText({ cost: largest, cost_is_lower_bound: isLowerBound })}</small>`}</a>`;
 }
 
 const shortModel = (model) => model?.split(":").slice(1).join(":") || model;

@@ -1,4 +1,4 @@
-/** Search over all conversations: messages, tool calls and results. Hits appear while the search goes on. */
+/** Search over all conversations: messages, tool calls, results and notes. Hits appear while the search goes on. */
 import { html, useEffect, useRef, useState } from "../html.js";
 import { get } from "../api.js";
 import { DrawerButton } from "../chat/conversation_header.js";
@@ -35,8 +35,8 @@ function joined(some, others) {
   return [...some, ...others.filter((hit) => !seqs.has(hit.seq))].sort((one, other) => other.seq - one.seq);
 }
 
-/** Search page by page until there is enough to show. @param {string} text */
-function useSearch(text) {
+/** Search page by page until there is enough to show. @param {string} text @param {string} only the conversation to search, or "" */
+function useSearch(text, only) {
   const [state, setState] = useState(NOTHING);
   const stop = useRef(null);
   const search = async (from) => {
@@ -50,7 +50,7 @@ function useSearch(text) {
         const page = await get("search", { text, tag: tagFilter.value, before: now.next }, { signal: task.signal });
         if (task.signal.aborted) return;
         now = {
-          ...now, found: merged(now.found, page.found), messages: now.messages + page.messages,
+          ...now, found: merged(now.found, page.found.filter((each) => !only || each.conversation.name === only)), messages: now.messages + page.messages,
           conversations: now.conversations + page.conversations, next: page.next, isDone: !page.more,
         };
         setState(now);
@@ -64,7 +64,7 @@ function useSearch(text) {
     setState(NOTHING);
     if (text) search(NOTHING);
     return () => stop.current?.abort();
-  }, [text, tagFilter.value]);
+  }, [text, only, tagFilter.value]);
   const halt = () => {
     stop.current?.abort();
     setState((before) => ({ ...before, isRunning: false }));
@@ -84,10 +84,11 @@ function useSearch(text) {
 
 export function StoreSearch() {
   const text = (route.value.query.q ?? "").trim();
+  const only = route.value.query.in ?? "";
   const [typed, setTyped] = useState(text);
   const timer = useRef(0);
   const field = useRef(null);
-  const result = useSearch(text);
+  const result = useSearch(text, only);
   useEffect(() => setTyped((before) => (before.trim() === text ? before : text)), [text]);
   useEffect(() => {
     field.current?.focus();
@@ -107,10 +108,12 @@ export function StoreSearch() {
     <header class="view-head"><${DrawerButton} /><div class="head-title"><h1>Search in all messages</h1></div></header>
     <div class="overview-body">
       <form class="overview-filters" role="search" aria-label="The whole store" onSubmit=${(event) => { event.preventDefault(); choose(typed); }}>
-        <label class="overview-choice grow wide"><span>Text in messages, tool calls and results</span>
+        <label class="overview-choice grow wide"><span>Text in messages, tool calls, results and notes</span>
           <input class="field" type="search" ref=${field} value=${typed} onInput=${onInput} autocomplete="off" spellcheck="false" /></label>
       </form>
       ${tagFilter.value && html`<p class="overview-note">Only conversations with the tag ${oneLine(tagFilter.value, 50)}.</p>`}
+      ${only && html`<p class="overview-note" data-testid="search-only">Only hits in ${oneLine(only, 60)}.
+        ${" "}<button type="button" class="inline-link" onClick=${() => setQuery({ in: "" })}>Show those of all conversations</button></p>`}
       <p class="overview-note">System prompts and tool definitions are not searched here. The search of the inspector covers those of a request.</p>
       ${text && html`<${SearchStatus} result=${result} />`}
       ${result.error && html`<${LoadError} error=${result.error} reload=${result.goOn} />`}
@@ -143,8 +146,8 @@ function Hits({ found, text, loadMore }) {
       observed && `${sourceLabel(observed)} · `}<time title=${dateTime(time)}>${ago(time)}</time></p>
     <ol>${hits.map((hit) => html`<li key=${hit.seq} class="search-hit" data-testid="search-hit">
       <a href=${chatUrl(name, hit.seq, text)} dir="auto"><${MarkedText} text=${oneLine(hit.excerpt, 260)} wanted=${text} /></a>
-      <span class="search-place">${placeOf(hit)}${" · "}<a href=${inspectUrl(name, "", 0, { message: hit.seq, q: text })}
-        aria-label=${`Inspect message ${hit.seq}`}>Inspect</a></span>
+      <span class="search-place">${placeOf(hit)}${hit.seq > 0 && html`${" · "}<a href=${inspectUrl(name, "", 0, { message: hit.seq, q: text })}
+        aria-label=${`Inspect message ${hit.seq}`}>Inspect</a>`}</span>
     </li>`)}</ol>
     ${count > hits.length && html`<p class="search-place" data-testid="hits-shown">${number(hits.length)} of ${plural(count, "hit")}
       ${more && html`${" · "}<button type="button" class="inline-link" onClick=${loadMore}
@@ -152,8 +155,9 @@ function Hits({ found, text, loadMore }) {
   </li>`;
 }
 
-/** Return where a hit is: "Call of read_file, message 12". */
+/** Return where a hit is: "Call of read_file, message 12", or "Note". */
 function placeOf({ part, tool, role, seq }) {
+  if (part === "note") return "Note";
   const where = { call: `Call of ${oneLine(tool, 40)}`, result: `Result of ${oneLine(tool, 40)}` }[part] ?? ROLES[role] ?? oneLine(role, 20);
   return `${where}, message ${number(seq)}`;
 }
