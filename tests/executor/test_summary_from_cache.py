@@ -20,10 +20,17 @@ LIVE, SEPARATE = encode(LIVE_REQUEST)[1:-1], encode(SUMMARY_INSTRUCTIONS.partiti
 MESSAGES = {"messages", "input", "contents"}
 
 
-def replying(name: str) -> Scripted:
+def replying(name: str, **usage: int) -> Scripted:
     """A provider that gives the same reply to every request, with new ids."""
     ids = count(1)
-    return Scripted(lambda _: decode(encode(REPLIES[name]).replace(b'"msg_1"', b'"msg_%d"' % next(ids))))
+
+    def reply(_: object) -> list[JSONObject]:
+        events = decode(encode(REPLIES[name]).replace(b'"msg_1"', b'"msg_%d"' % next(ids)))
+        for event in events:
+            event.get("message", {}).get("usage", {}).update(usage)
+        return events
+
+    return Scripted(reply)
 
 
 def look_up(word: str) -> str:
@@ -80,7 +87,8 @@ def test_the_request_for_a_summary_extends_the_last_request(store: cc.Store, nam
 
 def test_a_preview_knows_what_the_cache_saves(store: cc.Store) -> None:
     """It prices the part that the provider has read before as a cache read."""
-    executor = cc.AgentExecutor(store, small(SONNET), endpoint=replying(SONNET), triggers=())
+    line = replying(SONNET, input_tokens=4_900)
+    executor = cc.AgentExecutor(store, small(SONNET), endpoint=line, triggers=())
     fill(store)
     cold = executor.preview_compaction("demo")
     run_turn(executor, "first")

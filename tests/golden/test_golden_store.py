@@ -23,7 +23,7 @@ from contextc.store.ledger_schema import LedgerRow, state_from_json
 from contextc.store.turn_records import StepRecord, TurnRecord
 from contextc.tools.todos import TODO_STATES
 from tests.golden import store_content
-from tests.golden.json_compare import assert_same
+from tests.golden.json_compare import assert_same, mapped
 from tests.golden.scenario import play
 from tests.golden.store_content import GOLDEN, SCHEMA, read, rows
 
@@ -122,13 +122,20 @@ def test_hash_chains_hold(store: cc.Store) -> None:
     assert [(each.conversation, each.code) for each in scan_store(store)] == []
 
 
+def not_measured(name: str, value: Any) -> Any:
+    """The account of a request without usage as it is today. When it was recorded, its total was called measured."""
+    if name == "manifest" and value["budget"]["measured"] and value.get("usage") is None:
+        return {**value, "budget": {**value["budget"], "measured": False, "exact": False}}
+    return value
+
+
 def test_past_requests_are_built_again_to_the_byte(store: cc.Store, file: Path) -> None:
-    assert_same(read("requests.json"), store_content.requests(store, file), "a past request")
+    assert_same(mapped(read("requests.json"), not_measured), store_content.requests(store, file), "a past request")
 
 
 def test_next_requests_are_compiled_to_the_byte(store: cc.Store, file: Path) -> None:
     """Another byte in a request is a cache miss, and a new epoch, in every store there is."""
-    assert_same(read("next.json"), store_content.upcoming(store, file), "a next request")
+    assert_same(mapped(read("next.json"), not_measured), store_content.upcoming(store, file), "a next request")
 
 
 def test_a_conversation_is_the_same_request_in_every_format(store: cc.Store) -> None:

@@ -225,13 +225,13 @@ def test_an_opened_file_has_the_same_fields(client: TestClient) -> None:
     answer = client.post("/api/open", json={"text": json.dumps(body), "detailed": True}).json()
     found = answer["lines"]
     assert [(each["index"], each["role"], each["causes"]) for each in found] == [
-        (0, "system", ["system"]),
-        (1, "tool", ["tool"]),
+        (0, "tool", ["tool"]),
+        (1, "system", ["system"]),
         (2, "user", ["history"]),
         (3, "assistant", ["history"]),
         (4, "tool", ["result"]),
     ]
-    assert found[1]["definition"] == body["tools"][0]
+    assert found[0]["definition"] == body["tools"][0]
     assert found[3]["calls"] == [{"id": "c1", "name": "look", "text": 'look(at="x")', "result": 4}]
     assert found[4]["results"] == [{"call_id": "c1", "name": "look", "status": "ok", "call": 3}]
     assert sum(each["tokens"] for each in found) == answer["tokens"]
