@@ -1,7 +1,6 @@
 """A repair does what the doctor announced and nothing else, on stores with known damage."""
 
 import multiprocessing
-import os
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
