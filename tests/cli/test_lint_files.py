@@ -1,5 +1,6 @@
 """`contextc lint` over many files and folders: settings of the project, places in files, annotations and SARIF."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import cast
@@ -9,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextc._json import JSON, JSONObject, encode
-from contextc.errors import InvalidSetting
+from contextc.errors import InvalidInput, InvalidSetting
 from contextc.formats.lint_engine import format_path
+from contextc.interchange.packed_files import unpack_bytes
 from contextc.linting.lint_settings import LintSettings, read_lint_settings
 from contextc.linting.positions import find_positions, find_positions_in_file
 from contextc.linting.request_reading import read_requests
@@ -45,6 +47,40 @@ def test_a_folder_is_searched_and_other_json_is_passed_over(run: Run, tmp_path: 
     }
     assert found.stderr == "passed over: 3 files without a request\n"
     assert run("lint", "requests").stdout.endswith("4 violations in 2 of 3 files\n")
+
+
+def test_packed_files_are_read(run: Run, tmp_path: Path) -> None:
+    """A log that was rotated is a `.gz` file. Lines are those of its content."""
+    (tmp_path / "requests").mkdir()
+    lines = "\n".join(map(json.dumps, [BROKEN, BROKEN])).encode()
+    (tmp_path / "requests/calls.jsonl.gz").write_bytes(gzip.compress(lines))
+    (tmp_path / "requests/notes.txt.gz").write_bytes(gzip.compress(b"{}"))
+    (tmp_path / "requests/cut.json.gz").write_bytes(gzip.compress(lines)[:-9])
+    found = run("lint", "requests", "--json")
+    assert found.returncode == 1
+    first, second = json.loads(found.stdout)
+    assert first["file"] == second["file"] == "requests/calls.jsonl.gz"
+    assert [[each["code"] for each in request["violations"]] for request in (first, second)] == [
+        ["ANT006", "ANT008"]
+    ] * 2
+    places = run("lint", "requests", "--github").stdout
+    assert "calls.jsonl.gz,line=1," in places
+    assert "calls.jsonl.gz,line=2," in places
+    assert found.stderr == "passed over: 1 file without a request\n"
+    refused = run("lint", "requests/cut.json.gz")
+    assert refused.returncode == 2
+    assert "cut.json.gz cannot be unpacked" in refused.stderr
+    (tmp_path / "one.json.gz").write_bytes(gzip.compress(json.dumps(BROKEN).encode()))
+    fixed = run("fix", "one.json.gz")
+    assert json.loads(fixed.stdout)["messages"] != BROKEN["messages"]
+
+
+def test_what_unpacks_to_too_much_is_refused() -> None:
+    """A few kilobytes can be gigabytes."""
+    packed = gzip.compress(bytes(1 << 20))
+    assert unpack_bytes(packed, "x.gz", limit=1 << 20) == bytes(1 << 20)
+    with pytest.raises(InvalidInput, match=r"x\.gz unpacks to more than 1,048,575 bytes"):
+        unpack_bytes(packed, "x.gz", limit=(1 << 20) - 1)
 
 
 def test_named_files_must_be_requests_unless_others_may_be_skipped(run: Run, tmp_path: Path) -> None:

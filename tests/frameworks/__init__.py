@@ -17,7 +17,7 @@ ENVIRONMENTS = CACHE / "frameworks"
 class Framework(Struct, frozen=True, kw_only=True):
     """A framework: its packages, the module to import, and the extras of this project that its tests need.
 
-    Without an adapter, it is only compared with this project, or reads its spans.
+    Without an adapter, it is only compared with this project, reads its spans, or is checked by its pytest plugin.
     """
 
     packages: tuple[str, ...]
@@ -60,5 +60,6 @@ FRAMEWORKS = {
         extras=("telemetry",),
         has_adapter=False,
     ),
+    "aiohttp": Framework(packages=("aiohttp",), module="aiohttp", has_adapter=False),
 }
 """The frameworks, by the name of their folder. The first package is the one whose release is compared."""

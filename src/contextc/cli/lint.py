@@ -25,6 +25,7 @@ from contextc.formats import format_names
 from contextc.formats.rules_docs import find_rule
 from contextc.interchange.log_import import is_request_body
 from contextc.interchange.open_any import LabelledRequest, detect_format, is_request_log, recorded_requests
+from contextc.interchange.packed_files import unpack_bytes
 from contextc.linting import Violation, convert, fix, lint
 from contextc.linting.lint_settings import LintSettings, find_request_files, read_lint_settings
 from contextc.linting.positions import Position, find_positions_in_file
@@ -45,7 +46,7 @@ MAX_LEFT_OUT = 5
 MAX_POSITIONS = 1_000
 FILES_HELP = (
     "JSON or JSON Lines: requests, messages, or a session of Claude Code or Codex; a HAR recording; a log of requests; "
-    "- for standard input. A folder: the requests in all such files below it."
+    "- for standard input. A folder: the requests in all such files below it. Files may be packed with gzip."
 )
 FileArgument = Annotated[
     str,
@@ -174,7 +175,7 @@ def _lint_if_recognized(file: str, format: str | None, settings: LintSettings) -
         return []
     try:
         return _lint_file(file, format, is_quiet=True, is_request=True)[0]
-    except (InvalidRequest, InvalidSetting):
+    except InvalidInput:
         return []
 
 
@@ -185,7 +186,7 @@ def _lint_file(
 
     With `is_request`, what has a known format must be a whole request.
     """
-    data = read_input(file)
+    data = unpack_bytes(read_input(file), _display_name(file))
     if (recorded := recorded_requests(data, format)) is not None:
         found = [_check_recorded(file, each) for each in recorded.requests]
         if not is_quiet:
@@ -313,7 +314,7 @@ def load_requests(
 
     `data` is the content of the file, if it was read already.
     """
-    data = read_input(file) if data is None else data
+    data = unpack_bytes(read_input(file), _display_name(file)) if data is None else data
     try:
         known = format or _detect_format(data, option, is_quiet=is_quiet)
         if not known and is_request_log(data):

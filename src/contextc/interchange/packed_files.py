@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Protocol
 
@@ -18,6 +19,7 @@ from contextc.interchange.input_files import InputFile
 
 GZIP_MAGIC, ZIP_MAGIC = b"\x1f\x8b", b"PK\x03\x04"
 MAX_UNPACKED_BYTES = 4 << 30
+MAX_BYTES_IN_MEMORY = 512 << 20
 MAX_MEMBERS = 10_000
 COPIED_BYTES = 1 << 20
 DAMAGED = (EOFError, zlib.error, zipfile.BadZipFile, gzip.BadGzipFile, NotImplementedError, RuntimeError, ValueError)
@@ -42,6 +44,23 @@ def unpacked(files: Sequence[InputFile], *, limit: int | None = None) -> Generat
         for each in files:
             found += work.unpack(each)
         yield found
+
+
+def unpack_bytes(data: bytes, name: str, *, limit: int = MAX_BYTES_IN_MEMORY) -> bytes:
+    """Return the content of a file that may be packed with gzip.
+
+    Raises `InvalidInput` if it is damaged, or larger than `limit` bytes.
+    """
+    if not data.startswith(GZIP_MAGIC):
+        return data
+    try:
+        with gzip.GzipFile(fileobj=BytesIO(data)) as content:
+            found = content.read(limit + 1)
+    except DAMAGED as error:
+        raise InvalidInput(f"{name} cannot be unpacked: {error or type(error).__name__}.") from error
+    if len(found) > limit:
+        raise InvalidInput(f"{name} unpacks to more than {limit:,} bytes", fix="Split it into smaller files.")
+    return found
 
 
 def is_packed(file: InputFile) -> bool:

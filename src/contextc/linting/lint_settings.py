@@ -80,13 +80,13 @@ def read_lint_settings(folder: str = os.curdir) -> LintSettings:
 
 
 def find_request_files(folder: str, settings: LintSettings) -> Iterator[str]:
-    """Yield the files below a folder that may have requests: JSON, JSON Lines and recordings."""
+    """Yield the files below a folder that may have requests: JSON, JSON Lines and recordings, packed or not."""
     for parent, folders, names in os.walk(folder):
         kept = [each for each in folders if each not in SKIPPED_FOLDERS and not each.startswith(".")]
         folders[:] = sorted([each for each in kept if not settings.is_excluded(os.path.join(parent, each))])
         for name in sorted(names):
             path = os.path.normpath(os.path.join(parent, name))
-            if name.lower().endswith(SUFFIXES) and not settings.is_excluded(path):
+            if name.lower().removesuffix(".gz").endswith(SUFFIXES) and not settings.is_excluded(path):
                 yield path
 
 
