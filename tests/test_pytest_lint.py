@@ -1,11 +1,20 @@
 """`pytest --contextc-lint`: the requests that a test suite sends are checked, whatever answers them."""
 
 import json
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 pytest_plugins = ["pytester"]
+LIBRARIES = ("boto3", "botocore.stub", "httpx", "httpx2", "requests", "contextc.linting")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _libraries() -> None:
+    """Import them once: each run inside a test forgets what it has imported itself."""
+    for name in LIBRARIES:
+        import_module(name)
 
 SUITE = """
 import asyncio
