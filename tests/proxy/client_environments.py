@@ -3,12 +3,24 @@
 import subprocess
 from collections.abc import Sequence
 from hashlib import sha256
+from pathlib import Path
 
 from tests.package_environments import CACHE, INSTALL_SECONDS, Unavailable, make_environment, resolve
 from tests.sdk_comparison import ai_sdk_process
 from tests.sdk_comparison.ai_sdk_process import find_node
 
-__all__ = ["AGENTS", "AIDER", "GEMINI_CLI", "LITELLM", "OPENCODE", "Unavailable", "find_npm_program", "find_python"]
+__all__ = [
+    "AGENTS",
+    "AIDER",
+    "CLINE",
+    "GEMINI_CLI",
+    "LITELLM",
+    "OPENCODE",
+    "Unavailable",
+    "find_ai_sdk",
+    "find_npm_program",
+    "find_python",
+]
 
 NPM_OPTIONS = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-save", "--loglevel=error")
 
@@ -23,6 +35,9 @@ LITELLM = ("litellm==1.105.3",)
 AIDER = ("aider-chat==0.86.2",)
 GEMINI_CLI = "@google/gemini-cli@0.61.0"
 OPENCODE = "opencode-ai@1.18.33"
+CLINE = "cline@3.0.65"
+PROXY_NODE = (22, 21)
+"""The first version of Node whose `fetch` can use a proxy. From 22.15 on, cline copies certificates."""
 
 
 def find_python(requirements: Sequence[str]) -> str:
@@ -31,6 +46,15 @@ def find_python(requirements: Sequence[str]) -> str:
     if (folder / "ready").exists():
         return str(folder / "bin" / "python")
     return make_environment(folder, resolve(requirements), with_project=False)
+
+
+def find_ai_sdk() -> tuple[Path, Path]:
+    """Return a Node whose `fetch` can use a proxy, and the folder with the AI SDK's packages."""
+    try:
+        node = find_node(PROXY_NODE)
+        return node.folder / "node", ai_sdk_process.installed(node)
+    except ai_sdk_process.Unavailable as error:
+        raise Unavailable(str(error)) from error
 
 
 def find_npm_program(package: str, program: str) -> str:

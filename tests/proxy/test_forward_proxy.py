@@ -17,7 +17,12 @@ import pytest
 
 from contextc.proxy import relay, upstream_connections
 from contextc.proxy.certificates import CertificateAuthority, trusted_certificate
-from contextc.proxy.client_setup import set_up_forwarded_client, wants_forward_proxy
+from contextc.proxy.client_setup import (
+    ProxyAddresses,
+    set_up_client,
+    set_up_forwarded_client,
+    wants_forward_proxy,
+)
 from contextc.proxy.forward_proxy import ForwardProxy
 from contextc.proxy.http1_framing import HEAD_END
 from contextc.proxy.relay import Relay
@@ -303,6 +308,28 @@ def test_a_program_trusts_what_it_trusted_before_and_one_more(tmp_path: Path) ->
         assert "CURL_CA_BUNDLE" not in trust
 
 
+@pytest.mark.parametrize("variable", ["HOME", "CLINE_DIR"])
+def test_copies_of_the_certificate_are_removed(tmp_path: Path, variable: str) -> None:
+    """cline copies all certificates that it trusts to a file, which it has for itself, in another form."""
+    authority, own = CertificateAuthority([HOST]), CertificateAuthority(["own.example"])
+    copy = tmp_path / (".cline" if variable == "HOME" else "") / "cli-node-extra-ca-certs.pem"
+    copy.parent.mkdir(exist_ok=True)
+    ours = authority.certificate
+    kept = f"# a comment\n{own.certificate}"
+    with trusted_certificate(ours, {variable: str(tmp_path)}):
+        copy.write_text(f"{kept}{ours.strip()}\n\n{own.certificate}{ours}")
+        copy.chmod(0o600)
+    assert copy.read_text() == f"{kept}{own.certificate}"
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert [each.name for each in copy.parent.iterdir()] == [copy.name]
+    before = copy.stat().st_ino
+    with trusted_certificate(ours, {variable: str(tmp_path)}):
+        pass
+    assert copy.stat().st_ino == before
+    with trusted_certificate(ours, {variable: str(tmp_path)}):
+        copy.unlink()
+
+
 def test_hosts_that_are_reached_without_a_proxy_stay_so() -> None:
     environment = {"NO_PROXY": "internal.example, .anthropic.com,*,10.0.0.0/8", "no_proxy": "api.anthropic.com:443"}
     setup = set_up_forwarded_client(["claude"], environment, "http://p", {}, [HOST, "openai.azure.com"])
@@ -328,6 +355,34 @@ def test_hosts_that_are_reached_without_a_proxy_stay_so() -> None:
 )
 def test_the_way_depends_on_the_program(command: str, environment: dict[str, str], expected: bool) -> None:
     assert wants_forward_proxy([command, "-p"], environment) == expected
+
+
+LOCAL = {"CLINE_SESSION_BACKEND_MODE": "local"}
+ALONE = {**LOCAL, "CLINE_SANDBOX": "1"}
+
+
+@pytest.mark.parametrize(
+    ("command", "environment", "expected"),
+    [
+        (["cline", "-i"], {"HOME": "/home/me"}, {**ALONE, "CLINE_SANDBOX_DATA_DIR": "/home/me/.cline/data"}),
+        (["cline"], {"HOME": "/home/me", "CLINE_DIR": "/d"}, {**ALONE, "CLINE_SANDBOX_DATA_DIR": "/d/data"}),
+        (["cline"], {"CLINE_DATA_DIR": "/d", "CLINE_DIR": "/e"}, {**ALONE, "CLINE_SANDBOX_DATA_DIR": "/d"}),
+        (["cline", "--config=/c", "-i"], {"HOME": "/home/me"}, LOCAL),
+        (["cline", "--data-dir", "/c"], {"HOME": "/home/me"}, LOCAL),
+        (["cline"], {"HOME": "/home/me", "CLINE_SESSION_DATA_DIR": "/s"}, LOCAL),
+        (["cline"], {"HOME": "/home/me", "CLINE_SANDBOX": "1", "CLINE_SESSION_BACKEND_MODE": "hub"}, {}),
+        (["claude"], {"HOME": "/home/me"}, {}),
+    ],
+)
+def test_a_program_does_not_leave_its_requests_to_a_process_of_other_runs(
+    command: list[str], environment: dict[str, str], expected: dict[str, str]
+) -> None:
+    """Its data stay in the folder that it uses without the proxy."""
+    forwarded = set_up_forwarded_client(command, environment, "http://p", {}, [HOST]).changed
+    assert {name: value for name, value in forwarded.items() if name.startswith("CLINE_")} == expected
+    upstreams = load_upstreams(())
+    changed = set_up_client(command, environment, ProxyAddresses("http://p", "http://p"), upstreams, {}).changed
+    assert {name: value for name, value in changed.items() if name.startswith("CLINE_")} == expected
 
 
 # ── contextc watch ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -440,3 +495,6 @@ def test_the_reason_why_nothing_was_recorded(tmp_path: Path) -> None:
         assert f"not recorded, because the program did not accept the certificate of contextc for {HOST}." in printed
         _, _, printed = watch_program(tmp_path, hosts, HOST, before=("env", "-u", "HTTPS_PROXY", "-u", "https_proxy"))
         assert "not recorded, because the program sent nothing through the proxy in HTTPS_PROXY." in printed
+        _, _, printed = watch_program(tmp_path, hosts, "other.example")
+        assert "not recorded, because hosts that the program called cannot be reached: other.example." in printed
+        assert "sent nothing" not in printed

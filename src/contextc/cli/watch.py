@@ -224,12 +224,17 @@ def why_nothing_was_recorded(
                 f"contextc does not know the hosts that the program called: {_join(forward.tunnelled)}. If one of them "
                 "is a provider, name it with --upstream NAME=https://HOST."
             )
+        if forward.unreachable:
+            reasons.append(f"hosts that the program called cannot be reached: {_join(forward.unreachable)}.")
     if proxy.relay.unrecorded:
         reasons.append(f"what the program sent is not for a model: {_join(proxy.relay.unrecorded)}.")
     if reasons or proxy.relay.requests:
         return reasons
     if forward is not None:
-        return ["the program sent nothing through the proxy in HTTPS_PROXY. --via base-url sets base URLs instead."]
+        return [
+            "the program sent nothing through the proxy in HTTPS_PROXY. Node's own fetch uses it from Node 22.21 on. "
+            "--via base-url sets base URLs instead."
+        ]
     return ["the program called none of the addresses that were set. --via proxy also records programs without one."]
 
 

@@ -8,6 +8,7 @@ anywhere, so no other process can use the certificate that the started program t
 import datetime
 import ipaddress
 import os
+import re
 import secrets
 import ssl
 import tempfile
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from contextc._installed_packages import importing
-from contextc.proxy.client_setup import client_tables
+from contextc.proxy.client_setup import client_tables, find_path
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -180,6 +181,7 @@ def _as_file(data: bytes) -> Generator[str]:
 
 
 BEGINNING = "-----BEGIN CERTIFICATE-----"
+CERTIFICATE = re.compile(rf"{BEGINNING}[^-]*-----END CERTIFICATE-----\s*")
 SYSTEM_BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -193,8 +195,8 @@ SYSTEM_BUNDLES = (
 def trusted_certificate(certificate: str, environment: Mapping[str, str]) -> Generator[dict[str, str]]:
     """Yield the variables that make a program trust a certificate besides what it trusts without them.
 
-    They name files in a folder that only this user can read, and that is removed at the end. The table `trust` of
-    client_setup.toml has the variables.
+    They name files in a folder that only this user can read, and that is removed at the end. Copies that programs made
+    are removed then, too. The tables `trust` and `copied` of client_setup.toml have the variables and the copies.
     """
     with tempfile.TemporaryDirectory(prefix="contextc-") as folder:
         written: dict[str, str] = {}
@@ -211,7 +213,30 @@ def trusted_certificate(certificate: str, environment: Mapping[str, str]) -> Gen
                 path.write_text(f"{trusted}\n{certificate}" if trusted else certificate, encoding="utf-8")
                 written[trusted] = str(path)
             variables[table.name] = written[trusted]
-        yield variables
+        try:
+            yield variables
+        finally:
+            for table in client_tables().copied:
+                if (copy := find_path(table.paths, environment)) is not None:
+                    with suppress(OSError, UnicodeDecodeError):
+                        _remove_certificate(certificate, copy.resolve())
+
+
+def _remove_certificate(certificate: str, path: Path) -> None:
+    """Remove a certificate from a file with several, as often as it is there. Nothing else in the file changes."""
+    text = path.read_text(encoding="utf-8")
+    ours = certificate.split()
+    kept = CERTIFICATE.sub(lambda found: "" if found[0].split() == ours else found[0], text)
+    if kept == text:
+        return
+    number, beside = tempfile.mkstemp(prefix=path.name, dir=path.parent)  # only this user can read it
+    try:
+        with open(number, "w", encoding="utf-8") as file:
+            file.write(kept)
+        os.replace(beside, path)
+    except OSError:
+        Path(beside).unlink(missing_ok=True)
+        raise
 
 
 def _system_certificates() -> str:

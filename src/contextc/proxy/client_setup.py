@@ -86,6 +86,18 @@ class Forwarded(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     reason: str = ""
 
 
+class Background(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    names: tuple[str, ...]
+    variables: dict[str, str] = {}
+    folders: dict[str, tuple[str, ...]] = {}
+    unless_set: tuple[str, ...] = ()
+    unless_argument: tuple[str, ...] = ()
+
+
+class CopiedTrust(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    paths: tuple[str, ...]
+
+
 class TrustVariable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     name: str
     adds: bool = False
@@ -100,7 +112,9 @@ class ClientTables(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     requirement: tuple[Requirement, ...]
     hint: tuple[Hint, ...]
     forwarded: tuple[Forwarded, ...]
+    background: tuple[Background, ...]
     trust: tuple[TrustVariable, ...]
+    copied: tuple[CopiedTrust, ...]
 
 
 class ProxyAddresses(NamedTuple):
@@ -208,6 +222,7 @@ def set_up_client(
         for name in NO_PROXY_VARIABLES:
             hosts = [each for each in environment.get(name, "").split(",") if each.strip()]
             changed[name] = ",".join(dict.fromkeys([*hosts, "127.0.0.1", "localhost"]))
+    changed |= _without_background(command, environment)
     options = [] if OPTIONS in in_files else _options(command, environment, proxy.listed, upstreams)
     reasons = [each.reason for each in tables.forwarded if program in each.names and each.reason]
     reasons += missing.values()
@@ -253,7 +268,31 @@ def set_up_forwarded_client(
         changed[name] = ",".join(dict.fromkeys([*kept, *LOOPBACK]))
     if not environment.get(NODE_VARIABLE):
         changed[NODE_VARIABLE] = "1"
+    changed |= _without_background(command, environment)
     return ClientSetup({**environment, **changed}, list(command), changed, [])
+
+
+def find_path(paths: Sequence[str], environment: Mapping[str, str]) -> Path | None:
+    """Return the first path whose beginning is known: a variable that is set, or the home directory."""
+    home = environment.get("HOME") or environment.get("USERPROFILE", "")
+    for path in paths:
+        first, _, rest = path.partition("/")
+        if begin := (home if first == "~" else environment.get(first.removeprefix("$"), "").strip()):
+            return Path(begin, rest)
+    return None
+
+
+def _without_background(command: Sequence[str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which a program sends its requests itself."""
+    program, found = program_name(command[0]), dict[str, str]()
+    for table in client_tables().background:
+        is_set = any([environment.get(each) for each in (*table.variables, *table.folders, *table.unless_set)])
+        is_chosen = any([each.partition("=")[0] in table.unless_argument for each in command[1:]])
+        if program in table.names and not is_set and not is_chosen:
+            folders = {name: find_path(paths, environment) for name, paths in table.folders.items()}
+            found |= table.variables
+            found |= {name: str(folder) for name, folder in folders.items() if folder is not None}
+    return found
 
 
 def program_name(command: str) -> str:

@@ -51,8 +51,8 @@ def host_patterns() -> Sequence[HostPattern]:
 class ForwardProxy:
     """The forward proxy of a run. It decrypts the hosts of `upstreams`, and those that patterns of vendors match.
 
-    `distrusted` counts connections whose client did not accept the certificate, by host, and `tunnelled` those that
-    passed unread.
+    `distrusted` counts connections whose client did not accept the certificate, by host, `tunnelled` those that passed
+    unread, and `unreachable` those that failed.
     """
 
     def __init__(self, upstreams: Mapping[str, Upstream], token: str) -> None:
@@ -61,7 +61,7 @@ class ForwardProxy:
         self._token, self._login = token, base64.b64encode(f"{USER}:{token}".encode())
         self.hosts = sorted({*(each.host for each in self._upstreams), *(each.domain for each in self._patterns)})
         self.authority = CertificateAuthority(self.hosts)
-        self.distrusted, self.tunnelled = Counter[str](), Counter[str]()
+        self.distrusted, self.tunnelled, self.unreachable = Counter[str](), Counter[str](), Counter[str]()
 
     def find(self, host: str, port: int) -> list[Upstream]:
         """Return the upstreams at a host, those with the longest path first. A host without one passes unread."""
@@ -195,6 +195,7 @@ class Tunnel:
             async with asyncio.timeout(timeouts.connect):
                 there, early = await open_connection(self.host, self.port)
         except (OSError, ValueError) as error:  # also the end of the time
+            count_host(self.forward.unreachable, self.host)
             text = describe_error(error) or f"no connection within {timeouts.connect:g} s"
             client.refuse(Refusal(502, "unreachable", f"{self.host}:{self.port} cannot be reached: {text}."))
             return
