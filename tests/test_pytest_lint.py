@@ -16,6 +16,7 @@ def _libraries() -> None:
     for name in LIBRARIES:
         import_module(name)
 
+
 SUITE = """
 import asyncio
 import json
