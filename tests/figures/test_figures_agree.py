@@ -215,6 +215,12 @@ def walk_api(figures: Figures, client: TestClient) -> None:
                 "lines", about, **sum_head(head), **number_messages([each["tokens"] for each in lines if each["shown"]])
             )
             figures.note("request", about, lines=request["counts"]["lines"])
+            costs = [each["cost"] for each in (*head, *lines) if each["shown"]]
+            assert (None in costs) == (request["cost"] is None), "a row has a cost where the request has one"
+            if not above - sum(each["tokens"] for each in head):  # nothing was added by the provider
+                paid = sum(each["cost"] or 0 for each in composition["causes"]) if composition["cost"] is not None else None
+                figures.note("lines", about, cost_of_input=sum_known(costs))
+                figures.note("composition", about, cost_of_input=paid)
         meter = ask(f"conversations/{name}")["gauge"]
         last = max(timeline["requests"], key=lambda each: each["time"])
         figures.note(
