@@ -474,6 +474,18 @@ def test_a_click_on_a_line_of_a_request_is_a_link_to_it(reader: Person, recorded
     expect(active).to_have_attribute("data-path", path)
 
 
+def test_a_link_to_a_path_leads_into_the_window_below_an_open_timeline(visiting: Visit, recorded: Recorded) -> None:
+    reader = visiting(recorded.url, viewport={"width": 1400, "height": 900})
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=request")
+    reader.page.get_by_test_id("timeline-button").click()
+    reader.page.get_by_role("group", name="Timeline view").get_by_role("button", name="Table").click()
+    expect(reader.page.get_by_test_id("step-table")).to_be_visible()
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=request&path=messages%5B2%5D.content%5B0%5D")
+    expect(reader.page.locator(".json-row.is-active")).to_be_in_viewport(ratio=1)
+    below = reader.page.get_by_test_id("json").get_by_role("tree").evaluate("it => it.getBoundingClientRect().bottom")
+    assert below <= 900
+
+
 @pytest.mark.thorough
 def test_the_first_request_is_no_cache_reset(reader: Person, recorded: Recorded) -> None:
     opens(reader, f"#/c/{recorded.costly}/inspect")
