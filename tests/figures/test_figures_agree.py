@@ -218,9 +218,9 @@ def walk_api(figures: Figures, client: TestClient) -> None:
             costs = [each["cost"] for each in (*head, *lines) if each["shown"]]
             assert (None in costs) == (request["cost"] is None), "a row has a cost where the request has one"
             if not above - sum(each["tokens"] for each in head):  # nothing was added by the provider
-                paid = sum(each["cost"] or 0 for each in composition["causes"]) if composition["cost"] is not None else None
+                paid = sum_known(each["cost"] for each in composition["causes"])
                 figures.note("lines", about, cost_of_input=sum_known(costs))
-                figures.note("composition", about, cost_of_input=paid)
+                figures.note("composition", about, cost_of_input=None if composition["cost"] is None else paid)
         meter = ask(f"conversations/{name}")["gauge"]
         last = max(timeline["requests"], key=lambda each: each["time"])
         figures.note(
