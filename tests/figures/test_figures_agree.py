@@ -233,6 +233,8 @@ def walk_api(figures: Figures, client: TestClient) -> None:
                 about = f"{name}, next {sorted(change)}"
                 figures.note("next", about, shared=following.json()["shared"]["tokens"])
                 figures.note("costs of the next", about, shared=following.json()["cost"]["cached_kept"])
+                if (cache := following.json()["cost"].get("cache")) and not change:
+                    assert cache["read"] + cache["paid_again"] <= last["used"], f"{name}: more than was sent"
         found = ask(f"conversations/{name}/findings")
         figures.note(
             "findings", name, cache_share=share(found["costs"]["cache_share"]),
