@@ -19,7 +19,7 @@ from tests.browser.scripted_model import SPEC, Model
 from tests.browser.server import served
 from tests.conftest import some
 from tests.observation.test_conversation_match import claude, claude_answer
-from tests.web.sample_conversations import Life
+from tests.web.sample_conversations import SONNET, Life, provider_of
 
 SIZES = [(390, 844), (768, 1024), (1280, 720), (1440, 900)]
 HIGHEST = 96
@@ -474,6 +474,18 @@ def test_a_click_on_a_line_of_a_request_is_a_link_to_it(reader: Person, recorded
     expect(active).to_have_attribute("data-path", path)
 
 
+def test_a_link_to_a_path_leads_into_the_window_below_an_open_timeline(visiting: Visit, recorded: Recorded) -> None:
+    reader = visiting(recorded.url, viewport={"width": 1400, "height": 900})
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=request")
+    reader.page.get_by_test_id("timeline-button").click()
+    reader.page.get_by_role("group", name="Timeline view").get_by_role("button", name="Table").click()
+    expect(reader.page.get_by_test_id("step-table")).to_be_visible()
+    opens(reader, f"#/c/{recorded.costly}/inspect?tab=request&path=messages%5B2%5D.content%5B0%5D")
+    expect(reader.page.locator(".json-row.is-active")).to_be_in_viewport(ratio=1)
+    below = reader.page.get_by_test_id("json").get_by_role("tree").evaluate("it => it.getBoundingClientRect().bottom")
+    assert below <= 900
+
+
 @pytest.mark.thorough
 def test_the_first_request_is_no_cache_reset(reader: Person, recorded: Recorded) -> None:
     opens(reader, f"#/c/{recorded.costly}/inspect")
@@ -504,9 +516,11 @@ def test_the_title_is_readable_beside_all_tools(
 def test_the_header_of_a_phone_leaves_the_screen_to_the_messages(store: cc.Store, server: str, visiting: Visit) -> None:
     """The figures above the tabs are one tap away; so are the filters."""
     busy(store)
+    Life(store, provider_of(SONNET), "demo").turn("And you?", usage=cc.Usage(input=900, output=10))
     person = visiting(server, viewport={"width": 390, "height": 844}, has_touch=True)
     person.open("#/c/demo/inspect?tab=messages")
     expect(person.page.get_by_test_id("lines")).to_be_visible()
+    expect(person.page.get_by_test_id("figures-button")).to_be_in_viewport(ratio=1)
     tabs = person.page.get_by_role("tablist", name="Request details").bounding_box()
     assert tabs is not None
     assert tabs["y"] + tabs["height"] <= 120

@@ -74,6 +74,23 @@ def test_a_missing_key_is_reported_with_a_fix_that_works_here(person: Person, mo
         expect(notice).not_to_contain_text(text)
 
 
+def test_a_first_message_that_returns_is_for_the_model_that_was_chosen(person: Person, store: cc.Store) -> None:
+    """Sent again, it goes to the same model, not to the default one, which may be of another vendor."""
+    person.open()
+    opened(person)
+    person.page.get_by_role("combobox").fill("anthropic:claude-sonnet-4-5")
+    person.page.get_by_role("combobox").press("Enter")
+    person.says("Hello?")
+    expect(person.page.get_by_text("Nothing was stored.")).to_be_visible()
+    expect(person.composer).to_have_value("Hello?")
+    expect(person.page.get_by_test_id("model")).to_contain_text("anthropic:claude-sonnet-4-5")
+    assert store.conversations() == []
+    person.open("#/overview")
+    expect(person.page.get_by_role("heading", name="Overview")).to_be_visible()
+    person.open("#/")
+    expect(person.page.get_by_test_id("model")).to_contain_text(SPEC)
+
+
 def test_a_conversation_that_is_not_there_is_reported_by_the_page(person: Person) -> None:
     """Guarantee 12.2: the advice does not mention `store`."""
     person.watch.expects("404")

@@ -107,6 +107,18 @@ def test_a_bar_selects_its_day(filled: cc.Store, person: Person) -> None:
     expect(person.page.get_by_label("From")).to_have_value(re.compile(r"\d{4}-"))
 
 
+def test_bars_of_many_years_are_wide_enough_to_be_seen(filled: cc.Store, person: Person) -> None:
+    cc.observe(
+        filled, request=claude("Begin"), reply=claude_answer("b"), format="anthropic", conversation="early", time=DAY
+    )  # fmt: skip
+    person.open("#/overview")
+    chart = person.page.get_by_test_id("cost-chart")
+    expect(chart.locator("figcaption")).to_contain_text("Cost per year")
+    widths = chart.locator(".day-bar").evaluate_all("all => all.map(each => each.getBoundingClientRect().width)")
+    assert min(widths) > 2
+    expect(chart.locator(".cost-axis span").first).to_contain_text("1970")
+
+
 @pytest.mark.thorough
 def test_costs_are_shown_by_hour_and_by_model(filled: cc.Store, person: Person) -> None:
     """The choice is in the URL; one day alone is shown by its hours; a bar of a model shows only its requests."""
@@ -115,6 +127,7 @@ def test_costs_are_shown_by_hour_and_by_model(filled: cc.Store, person: Person) 
     chart.get_by_role("button", name="Hour", exact=True).click()
     expect(chart.locator("figcaption")).to_contain_text("Cost per hour")
     expect(chart.locator(".day-bar")).to_have_count(48)
+    expect(chart.locator(".cost-axis span")).to_have_count(2)  # the days, which do not follow each other
     chart.get_by_role("button", name="Model", exact=True).click()
     models = chart.get_by_test_id("model-bars").get_by_role("button")
     expect(models).to_have_count(3)

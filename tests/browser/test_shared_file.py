@@ -176,6 +176,19 @@ def test_a_finding_leads_to_its_request(memory: cc.Store, tmp_path: Path, visiti
     assert person.page.evaluate("([one, other]) => one === other", [first, hit.element_handle()])
 
 
+def test_requests_of_several_channels_have_different_names(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
+    """The letters are those of the inspector. A finding that is not about tokens names none."""
+    Life(memory, provider_of(window=60_000)).turn("words " * 900, usage=cc.Usage(input=2_000, output=9))
+    memory.append("demo", cc.system("And this in between."))
+    Life(memory, provider_of(SONNET, window=60_000)).turn("And you?", usage=cc.Usage(input=2_100, output=9))
+    page = opened(visiting, tmp_path, build_shared_file(memory, "demo")).page
+    named = page.get_by_role("combobox", name="Request").locator("option").all_inner_texts()
+    assert [each.partition(" · ")[0] for each in named] == ["Request 1 of A", "Request 1 of B"]
+    remark = page.get_by_role("region", name="Findings").get_by_role("listitem").filter(has_text="FAI005")
+    expect(remark.locator(".finding-head")).not_to_contain_text("token")
+    expect(remark.get_by_role("button")).to_have_text("Show request 1 of B")
+
+
 def test_hostile_content_neither_runs_nor_loads(memory: cc.Store, tmp_path: Path, visiting: Visit) -> None:
     life = hostile(memory)
     data = build_shared_file(memory, life.name)

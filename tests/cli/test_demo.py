@@ -12,6 +12,8 @@ import contextc as cc
 from contextc.cli.demo import COMPILED, STEP_MS, STEPS, WITH_MISTAKES
 from contextc.compiler.past_requests import load_channel_formatter, rebuild
 from contextc.inspection.preview import find_channels
+from contextc.inspection.raw_reply import find_raw_reply, view_raw_reply
+from contextc.inspection.request_timeline import load_timeline
 from tests.cli.chat_terminal import home
 from tests.cli.conftest import Run
 from tests.forked_commands import CommandProcess, read_link
@@ -36,6 +38,9 @@ def test_it_shows_what_the_mistakes_cost_and_keeps_both_conversations(run: Run, 
         both = [[(each.role, each.text) for each in store.load(name)] for name in (WITH_MISTAKES, COMPILED)]
         took = [store.load(name)[-1].time - store.load(name)[0].time for name in (WITH_MISTAKES, COMPILED)]
         assert took[0] == took[1] >= len(STEPS) * STEP_MS  # contextc saves money here, not time
+        first, second = [load_timeline(store, name) for name in (WITH_MISTAKES, COMPILED)]
+        assert first[-1].ended - first[0].began == second[-1].ended - second[0].began  # as the comparison shows it
+        assert all([view_raw_reply(find_raw_reply(store, each.channel, each.number)).is_stored for each in first])
         assert len({each.title for each in store.overviews().found}) == 2
     assert both[0] == both[1]
     assert len(both[0]) == 2 * len(STEPS) + 2

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import contextc as cc
 from tests.cli.conftest import Run
+from tests.web.sample_conversations import SONNET, Life, provider_of
 
 
 def test_tags_and_notes_at_the_command_line(run: Run, tmp_path: Path) -> None:
@@ -26,3 +27,21 @@ def test_tags_and_notes_at_the_command_line(run: Run, tmp_path: Path) -> None:
     (note,) = json.loads(run("note", "one", "--json", *at).stdout)
     assert run("note", "one", "--remove", str(note["number"]), *at).stdout == ""
     assert run("note", "missing", "text", *at).returncode == 2
+
+
+def test_a_note_names_its_request_by_its_number(run: Run, tmp_path: Path) -> None:
+    address = f"sqlite:///{tmp_path}/chat.db"
+    at = ("--store", address)
+    with cc.open_store(address) as store:
+        first = Life(store, provider_of(), name="one")
+        first.turn("Hello.", usage=cc.Usage(input=400, output=2))
+    assert f"about request {first.channel}/1" in run("note", "one", "look", "--request", "1", *at).stdout
+    assert "has no request 7" in run("note", "one", "look", "--request", "7", *at).stderr
+    with cc.open_store(address) as store:
+        second = Life(store, provider_of(SONNET), name="one")
+        second.turn("And you?", usage=cc.Usage(input=400, output=2))
+    refused = run("note", "one", "look", "--request", "1", *at).stderr
+    assert first.channel in refused
+    assert second.channel in refused
+    noted = run("note", "one", "look", "--request", f"{second.channel}/1", *at).stdout
+    assert f"about request {second.channel}/1" in noted

@@ -7,7 +7,7 @@ A surface is one way to see a store: a command, an endpoint, a file. Each notes 
 import json
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,6 +167,9 @@ def walk_api(figures: Figures, client: TestClient) -> None:
     checked = client.post("/api/overview/findings", json={"names": CONVERSATIONS}).json()["conversations"]
     for each in checked:
         figures.note("checked", each["name"], causes=list_causes(one["code"] for one in each["causes"]))
+        figures.note("checked", each["name"], findings=sum(one["count"] for one in each["causes"]))
+        for one in each["causes"]:
+            figures.note("checked", f"{each['name']}, {one['cause']}", tokens=one["tokens"], cost=one["cost"])
     for name in CONVERSATIONS:
         compared = ask("compare", a=name, b=CONVERSATIONS[0])["a"]
         figures.note("comparison", name, **{each: compared[each] for each in (*TOTALS, "rewrite_factor")})
@@ -215,6 +218,12 @@ def walk_api(figures: Figures, client: TestClient) -> None:
                 "lines", about, **sum_head(head), **number_messages([each["tokens"] for each in lines if each["shown"]])
             )
             figures.note("request", about, lines=request["counts"]["lines"])
+            costs = [each["cost"] for each in (*head, *lines) if each["shown"]]
+            assert (None in costs) == (request["cost"] is None), "a row has a cost where the request has one"
+            if not above - sum(each["tokens"] for each in head):  # nothing was added by the provider
+                paid = sum_known(each["cost"] for each in composition["causes"])
+                figures.note("lines", about, cost_of_input=sum_known(costs))
+                figures.note("composition", about, cost_of_input=None if composition["cost"] is None else paid)
         meter = ask(f"conversations/{name}")["gauge"]
         last = max(timeline["requests"], key=lambda each: each["time"])
         figures.note(
@@ -227,15 +236,37 @@ def walk_api(figures: Figures, client: TestClient) -> None:
                 about = f"{name}, next {sorted(change)}"
                 figures.note("next", about, shared=following.json()["shared"]["tokens"])
                 figures.note("costs of the next", about, shared=following.json()["cost"]["cached_kept"])
+                if (cache := following.json()["cost"].get("cache")) and not change:
+                    assert cache["read"] + cache["paid_again"] <= last["used"], f"{name}: more than was sent"
         found = ask(f"conversations/{name}/findings")
         figures.note(
             "findings", name, cache_share=share(found["costs"]["cache_share"]),
             causes=list_causes(each["code"] for each in found["findings"] if each["cause"] not in HARMLESS),
         )  # fmt: skip
+        figures.note("findings", name, **count_findings(found["findings"]))
+        for cause, (tokens, cost) in sum_causes(found["findings"]).items():
+            figures.note("findings", f"{name}, {cause}", tokens=tokens, cost=cost)
         for place, each in enumerate(found["findings"]):
             figures.note(
                 "findings", f"{name}, finding {place}", **{key: each[key] for key in ("code", "tokens", "cost")}
             )
+
+
+def count_findings(found: Iterable[Any]) -> dict[str, int]:
+    """Return the number of findings, and of those of each cause, as figures."""
+    codes = [each["code"] for each in found if each["cause"] not in HARMLESS]
+    return {"findings": len(codes), **{f"findings {code}": count for code, count in Counter(codes).items()}}
+
+
+def sum_causes(found: Iterable[Any]) -> dict[str, tuple[int, float | None]]:
+    """Return the tokens and the cost of all findings of each cause."""
+    by_cause: dict[str, list[Any]] = defaultdict(list)
+    for each in found:
+        by_cause[each["cause"]].append(each)
+    return {
+        cause: (sum(each["tokens"] for each in some), sum_known(each["cost"] for each in some))
+        for cause, some in by_cause.items()
+    }
 
 
 def list_causes_of_tokens(composition: Any) -> Iterator[tuple[str, str, int, float | None]]:
@@ -316,6 +347,9 @@ def walk_commands(figures: Figures, run: Run, address: str) -> None:
             rewrite_factor=costs["rewrite_factor"],
             causes=list_causes(each["code"] for each in found["findings"] if each["cause"] not in HARMLESS),
         )  # fmt: skip
+        figures.note("command", name, **count_findings(found["findings"]))
+        for cause, (tokens, cost) in sum_causes(found["findings"]).items():
+            figures.note("command", f"{name}, {cause}", tokens=tokens, cost=cost)
         table = run("findings", name, "--store", address)
         assert not find_internal_numbers(table)
         listed = {each["code"] for each in found["findings"] if each["cause"] not in HARMLESS}
@@ -337,6 +371,7 @@ def walk_shared_files(figures: Figures, address: str) -> None:
                 "shared file", name, causes=list_causes(each.code for each in data.findings), input=data.input,
                 output=data.output, cost=data.cost, cache_share=share(data.cache_share), failed=data.failed,
                 requests=data.requests_count, estimated=data.estimated, rewrite_factor=data.rewrite_factor,
+                findings=data.findings_count,
             )  # fmt: skip
             rows: list[SharedRow] = []
             for each in data.requests:

@@ -699,8 +699,10 @@ def _expect_read(rules: CacheRules, recent: Sequence[RequestView], now: RequestV
     outlook = model.expect(rules, now)
     branch, comparison, read = outlook.branch, outlook.comparison, outlook.tokens
     possible = read
-    if comparison is not None:
-        possible = count_readable_tokens(rules, comparison, outlook.prefix.unexpired)
+    if comparison is not None:  # what was measured of the earlier request is at most what is left of it
+        cached = comparison.before.input // rules.block * rules.block
+        possible = min(cached, count_readable_tokens(rules, comparison, outlook.prefix.unexpired))
+        read = min(cached, read)
     missed = _find_repeated_miss(now.channel.conversation, recent) if read else None
     if missed is not None:
         read = min(read, missed.read)

@@ -6,9 +6,12 @@ import msgspec
 
 from contextc.cli.command_line import Argument, Option
 from contextc.cli.console import JSONOption, out, print_json, replace_control_characters
-from contextc.cli.inputs import StoreOption, open_configured_store
-from contextc.store import Note
+from contextc.cli.inputs import StoreOption, open_configured_store, parse_request
+from contextc.errors import InvalidInput, InvalidSetting
+from contextc.inspection.request_timeline import load_timeline
+from contextc.store import Note, Store
 from contextc.store.approval_rules import format_time
+from contextc.store.ledger_schema import channel_id
 
 WHO = "command line"
 
@@ -37,7 +40,10 @@ def tag_conversation(
 def note_conversation(
     conversation: Annotated[str, Argument(help="The conversation.")],
     text: Annotated[str | None, Argument(help="The note. Without it, the notes are listed.")] = None,
-    about: Annotated[str, Option("--about", help="The request it is about, as CHANNEL/NUMBER.")] = "",
+    request: Annotated[
+        str | None, Option("--request", help="The request it is about, by its number or CHANNEL/NUMBER.")
+    ] = None,
+    about: Annotated[str | None, Option("--about", hidden=True)] = None,
     remove: Annotated[int | None, Option("--remove", help="Remove the note with this number.")] = None,
     store: StoreOption = None,
     json: JSONOption = False,
@@ -47,12 +53,27 @@ def note_conversation(
         if remove is not None:
             handle.delete_note(conversation, remove)
         if text is not None:
+            about = _name_request(handle, conversation, request if request is not None else about)
             handle.add_note(conversation, text, who=WHO, request=about)
         found = handle.notes(conversation)
     if json:
         print_json(msgspec.to_builtins(found))
     else:
         out.file.writelines([_format(each) for each in found])
+
+
+def _name_request(store: Store, conversation: str, named: str | None) -> str:
+    """Return the CHANNEL/NUMBER of a request; "" without one."""
+    channel, number = parse_request(named)
+    if named is None or channel:
+        return named or ""
+    found = [channel_id(each.channel) for each in load_timeline(store, conversation) if each.number == number]
+    if not found:
+        raise InvalidInput(f"{conversation!r} has no request {number}", fix="`contextc explain --requests` lists them.")
+    if len(found) > 1:
+        channels = ", ".join(found)
+        raise InvalidSetting(f"request {number} is in several channels: {channels}", fix="Write --request CHANNEL/N.")
+    return f"{found[0]}/{number}"
 
 
 def _format(note: Note) -> str:

@@ -52,6 +52,7 @@ from contextc.inspection.line_details import (
 )
 from contextc.inspection.prefix_break import load_compared_record
 from contextc.messages import AnyPart, Message, Usage
+from contextc.models import Model
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, EpochReason, Item, LedgerRow, RowRange
 from contextc.store.message_log import SEQ_BITS, SEQ_MASK, load_lineage, split_by_branch
@@ -69,8 +70,8 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     `load_left_out` and `load_messages` load on demand: the messages that are left out, by place, with the reason;
     messages by place. `load_head` loads the system prompt and the tool definitions. `was_sent` reports whether the
     previous request already covered a place, and `was_answered` whether it has usage. `load_kept_facts` loads what
-    summaries kept and lost, by the last message that they cover. `expected` is the usage that is expected of a request
-    that was not sent.
+    summaries kept and lost, by the last message that they cover. `is_preview` is true of a request that was not sent,
+    and `expected` is the usage that is expected of it.
     """
 
     channel: Channel
@@ -86,6 +87,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     was_sent: Callable[[int], bool]
     fetchable: bool
     was_answered: bool = False
+    is_preview: bool = False
     expected: Usage | None = None
 
     @property
@@ -120,6 +122,11 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
     def charged(self) -> Usage | None:
         """The usage that items are priced by; None if it is unknown."""
         return self.record.usage or self.expected
+
+    @property
+    def priced_model(self) -> Model | None:
+        """The model with the prices of the items; None if what a sent request cost is unknown, as of a failed one."""
+        return find_channel_model(self.channel) if self.is_preview or self.charged is not None else None
 
     @property
     def shared_tokens(self) -> int:
@@ -270,6 +277,7 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
         load_kept_facts=lambda: load_kept_facts(store, compiled.channel),
         was_sent=store.read(work),
         fetchable=draft.fetchable,
+        is_preview=True,
     )
 
 
@@ -458,8 +466,8 @@ class LineFigures(NamedTuple):
 
 
 def compute_line_figures(request: RequestDetails) -> LineFigures:
-    model = find_channel_model(request.channel)
-    return LineFigures(request.tokens, compute_item_costs(model, request.tokens, request.above, request.charged))
+    costs = compute_item_costs(request.priced_model, request.tokens, request.above, request.charged)
+    return LineFigures(request.tokens, costs)
 
 
 def build_numbered_lines(
@@ -762,8 +770,7 @@ def _numbered_head(
     request: RequestDetails, head: Sequence[HeadPart], tokens: Sequence[int], paid: Collection[int]
 ) -> list[RequestLine]:
     added = request.above - sum(tokens)
-    model = find_channel_model(request.channel)
-    costs = compute_item_costs(model, [*tokens, added, *request.tokens], 0, request.charged)
+    costs = compute_item_costs(request.priced_model, [*tokens, added, *request.tokens], 0, request.charged)
     found: list[RequestLine] = []
     for index, part in enumerate(head):
         number, is_unchanged = index - len(head), part.state == "unchanged"

@@ -40,8 +40,17 @@
   const tokensIn = ({ input, size }) => (input == null ? `≈ ${number(size)}` : number(input));
   /** A figure of one part: only estimated, even where the provider reported the sum. */
   const estimate = (value) => (value ? `≈ ${number(value)}` : number(value));
-  /** Return the name of a request. One without an answer has the number of the one that was sent in its place. */
-  const nameOf = (request) => `${number(request.number)}${request.status === "unanswered" ? " (failed)" : ""}`;
+  /** The channels in the order of the inspector, which names them with the same letters. */
+  const channels = [...new Set(data.requests.map(({ channel }) => channel))];
+  /**
+   * Return the name of a request. One without an answer has the number of the one that was sent in its place. Channels
+   * have requests of the same number.
+   */
+  const nameOf = (request) => {
+    const at = channels.indexOf(request.channel);
+    const of = channels.length > 1 ? ` of ${String.fromCharCode(65 + (at % 26))}${Math.floor(at / 26) || ""}` : "";
+    return `${number(request.number)}${of}${request.status === "unanswered" ? " (failed)" : ""}`;
+  };
   const plural = (count, one) => `${number(count)} ${one}${count === 1 ? "" : "s"}`;
   const time = (value) => (value ? new Date(value).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "medium" }) : "not recorded");
 
@@ -209,20 +218,21 @@
     const groups = [...Map.groupBy(data.findings, (each) => each.code).values()];
     return el("section", { "aria-label": "Findings", id: "findings", tabindex: "-1" }, el("h2", {}, `Findings (${number(data.findings_count)})`), note,
       el("ol", { class: "findings" }, groups.map((group) => el("li", {}, ...finding(group[0], true),
-        group.length > 1 && el("details", {}, el("summary", {}, `${number(group.length - 1)} more with this cause, all ${number(group.length)} together ${groupCost(group)}`),
+        group.length > 1 && el("details", {}, el("summary", {}, `${number(group.length - 1)} more with this cause${groupCost(group)}`),
           el("ol", { class: "findings inner" }, group.slice(1).map((each) => el("li", {}, ...finding(each, false)))))))));
   }
 
-  /** Return what all findings of a cause cost, or else how many tokens they are about. */
+  /** Return what all findings of a cause cost, or else how many tokens they are about, if any. */
   function groupCost(group) {
     const known = group.filter((each) => each.cost != null);
-    if (!known.length) return plural(group.reduce((sum, each) => sum + each.tokens, 0), "token");
-    return costText({ cost: known.reduce((sum, each) => sum + each.cost, 0), cost_is_lower_bound: known.some((each) => each.cost_is_lower_bound) });
+    const tokens = group.reduce((sum, each) => sum + each.tokens, 0);
+    if (!known.length) return tokens ? `, all ${number(group.length)} together ${plural(tokens, "token")}` : "";
+    return `, all ${number(group.length)} together ` + costText({ cost: known.reduce((sum, each) => sum + each.cost, 0), cost_is_lower_bound: known.some((each) => each.cost_is_lower_bound) });
   }
 
   const finding = (each, hasFix) => [
     el("p", { class: "finding-head" }, el("code", { class: "code" }, each.code), " ", el("b", {}, oneLine(each.title, 300)), " ",
-      el("span", { class: "soft" }, `${each.cost == null ? "" : `${costText(each)} · `}${plural(each.tokens, "token")}`)),
+      el("span", { class: "soft" }, [each.cost != null && costText(each), each.tokens && plural(each.tokens, "token")].filter(Boolean).join(" · "))),
     (each.before || each.after) && el("p", { class: "evidence" }, evidenceOf(each)),
     hasFix && each.fix && el("p", {}, el("b", {}, "Fix: "), oneLine(each.fix, 400)),
     each.request != null && el("button", { type: "button", onclick: () => showRow(each.request, each.path) },

@@ -39,7 +39,7 @@ const SYMBOLS = [
   ["Words in the inspector", [
     ["cache epoch", "Requests that each begin like the one before. A cache reset begins the next one"],
     ["prefix", "The beginning that a request has in common with an earlier one. Only that can be read from the cache"],
-    ["rewrite factor", "Tokens written to the cache, divided by the largest request. 1.0 means that everything was written once"],
+    ["rewrite factor", "Tokens written to the cache (uncached ones, if none were written), divided by the largest request. 1.0 means that everything was paid in full once"],
     ["80% certain", "The probability that a finding names the right cause"],
   ]],
 ];

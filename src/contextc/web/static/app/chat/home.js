@@ -1,5 +1,5 @@
 /** Start view: a composer for a new conversation. The conversation is created with the first message. */
-import { html, useState } from "../html.js";
+import { html, useEffect, useState } from "../html.js";
 import { conversationPath, post } from "../api.js";
 import { Mark } from "../icons.js";
 import { notify } from "../dialog.js";
@@ -13,20 +13,23 @@ import { textOf } from "./message.js";
 import { ModelNote, ModelPicker } from "./model_picker.js";
 import { describeFailure } from "./provider_errors.js";
 
-/** The message that began a conversation here `{name, input}`, until it is answered; null if there is none. */
+/** The message that began a conversation here `{name, input, model}`, until it is answered; null if there is none. */
 let first = null;
+/** The model that was chosen for a message that is in the field again. */
+let chosenBefore = "";
 
 /**
  * Return to the start view if the first message of a conversation was not answered at all, because the key of its model is
- * missing or was refused. The message is in the field again, and nothing of it is stored.
+ * missing or was refused. The message is in the field again, for the same model, and nothing of it is stored.
  * @param {string} name @param {object[]} notices @param {boolean} isAnswered
  */
 export async function takeBack(name, notices, isAnswered) {
   const refused = notices.find((each) => each.kind === "error" && each.errorKind === "auth");
   if (first?.name !== name || (!isAnswered && !refused)) return;
-  const { input } = first;
+  const { input, model } = first;
   first = null;
   if (isAnswered) return;
+  chosenBefore = model;
   const { headline, said, wayOut } = describeFailure(refused);
   keepDraft("", typeof input === "string" ? { text: input, media: [] } : { text: textOf(input), media: input.parts.filter((part) => part.type === "media") });
   navigate("#/", { replace: true });
@@ -38,13 +41,14 @@ export async function takeBack(name, notices, isAnswered) {
 const isRefusal = (error) => error.status >= 400 && error.status < 500;
 
 export function Home() {
-  const [model, setModel] = useState("");
+  const [model, setModel] = useState(chosenBefore);
+  useEffect(() => { chosenBefore = ""; }, []);
   const known = info.value;
   const begin = async (input) => {
     const name = await createConversation(oneLine(typeof input === "string" ? input : textOf(input), 80));
     try {
       await post(conversationPath(name, "turns"), { input, ...(model ? { model } : {}) });
-      first = { name, input };
+      first = { name, input, model };
     } catch (error) {
       if (isRefusal(error)) await dropConversation(name);  // the message stays in the field here
       else navigate(chatUrl(name));

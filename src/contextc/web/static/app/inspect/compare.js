@@ -19,7 +19,7 @@ const factor = (value) => (value == null ? "–" : value.toFixed(2));
 const FIGURES = [
   ["Requests", "requests", number], ["Failed", "failed", number],
   ["Reasoning tokens", "reasoning", number], ["Read from cache", "cache_read", number], ["Share from cache", "cache_share", percent],
-  ["Rewrite factor", "rewrite_factor", factor, "Tokens written to the cache, divided by the largest request. 1.0 means that everything was written once."],
+  ["Rewrite factor", "rewrite_factor", factor, "Tokens written to the cache (uncached ones, if none were written), divided by the largest request. 1.0 means that everything was paid in full once."],
 ];
 
 /** Link that starts a comparison of a conversation with another one. */

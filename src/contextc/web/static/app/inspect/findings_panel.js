@@ -298,7 +298,7 @@ function CostTable({ costs, name, step }) {
     </table>
     ${lines.length > shown.length && html`<button type="button" class="button quiet" onClick=${() => setAll(true)}>Show all ${number(lines.length)}</button>`}
     ${costs.unpriced > 0 && html`<p class="soft">${plural(costs.unpriced, "request")} of unknown cost not included.</p>`}
-    ${costs.rewrite_factor > 1.05 && html`<p class="soft">Each token was written to the cache ${costs.rewrite_factor.toFixed(1)} times on average.</p>`}
+    ${costs.rewrite_factor > 1.05 && html`<p class="soft">Each token was paid anew ${costs.rewrite_factor.toFixed(1)} times on average: written to the cache, or uncached.</p>`}
   </aside>`;
 }
 

@@ -45,7 +45,10 @@ export function JsonView({ text, label, goTo = null, onPick, query = "", onSearc
     for (let outer = rows[index].parent; outer >= 0; outer = rows[outer].parent) open.delete(outer);
     setFolded(open);
     setActive(index);
-    setTimeout(() => list.current?.scrollTo(visibleRows(rows, open).indexOf(index), "center"), 0);
+    setTimeout(() => {
+      list.current?.scrollTo(visibleRows(rows, open).indexOf(index), "center");
+      list.current?.element.scrollIntoView({ block: "nearest" });  // the end of the list may be below the window
+    }, 0);
   };
   const place = useMemo(() => (goTo ? rowOfPath(rows, goTo.path) : -1), [goTo, rows]);
   const marked = useMemo(() => findMarked(rows, place, goTo?.near ?? "", goTo?.mark ?? ""), [goTo, rows, place]);

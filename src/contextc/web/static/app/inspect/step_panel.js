@@ -119,7 +119,7 @@ function StepLine({ steps, current, choose, channel, isOnly, reply, timeline }) 
           onClick=${() => choose(current + 1)}><${Icon} name="right" /></button>
     </div>
     <h2>Request ${number(requestNumber(step))} ${step.ended ? endedWord(step.ended) : html`<span class="step-of">of ${number(own)}</span>`}
-      ${!isPlain && html` <span class="faint">step ${number(current + 1)} of ${number(steps.length)}</span>`}</h2>
+      ${!isPlain && html` <span class="faint step-place">step ${number(current + 1)} of ${number(steps.length)}</span>`}</h2>
     <p class="step-model soft" title=${channel ? channelName(channel) : undefined}>${!isOnly && html`<span
         class=${`channel-letter hue-${channel?.hue ?? 0}`}>${channel?.letter ?? "?"}</span>`}${channel ? modelName(channel) : oneLine(step.model)}</p>
     <p class="step-cost" title="Cost of this request">${step.cost != null && costText(step)}</p>

@@ -1,10 +1,12 @@
-/** Costs by day, hour or model as bars; tokens, if no cost is known. A bar selects its day, week or month, or its model. */
+/** Costs by day, hour or model as bars; tokens, if no cost is known. A bar selects its day, week, month or year, or its model. */
 import { html, useState } from "../html.js";
 import { costText, dollars, inputText, oneLine, plural, tokens } from "../format.js";
 import { route, setQuery } from "../route.js";
 import { dayName, dayStart, filter, selectDays } from "./selection.js";
 
 const MAX_BARS = 92;
+/** What a bar can stand for: its days, and its name. */
+const UNITS = [[1, "day"], [7, "week"], [30, "month"], [365, "year"]];
 const label = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short", year: "numeric" });
 
 /** Return the bars, without gaps: each with its first and last day and its sums. @param {{day: string, figures: object}[]} days */
@@ -12,7 +14,7 @@ export function barsOf(days) {
   if (!days.length) return [];
   const [first, last] = [days[0].day, days.at(-1).day];
   const span = Math.round((dayStart(last) - dayStart(first)) / 86_400_000) + 1;
-  const unit = span <= MAX_BARS ? 1 : span <= 7 * MAX_BARS ? 7 : 30;
+  const unit = UNITS.find(([length]) => span <= length * MAX_BARS)?.[0] ?? UNITS.at(-1)[0];
   const known = new Map(days.map((each) => [each.day, each.figures]));
   const bars = [];
   for (let offset = 0; offset < span; offset += unit) {
@@ -52,8 +54,6 @@ export function hourBarsOf(hours) {
 const dayLabel = (day) => label.format(new Date(dayStart(day)));
 const spanLabel = ({ from, to, hour }) =>
   (from === to ? `${dayLabel(from)}${hour === undefined ? "" : `, ${hour}:00`}` : `${dayLabel(from)} – ${dayLabel(to)}`);
-
-const edgeLabel = (day, { hour }) => (hour === undefined ? dayLabel(day) : `${dayLabel(day)}, ${hour}:00`);
 
 const SCALES = [["day", "Day"], ["hour", "Hour"], ["model", "Model"]];
 
@@ -102,7 +102,9 @@ function TimeBars({ bars, hasCost }) {
     setChosen(to);
     event.currentTarget.children[to].focus();
   };
-  const unit = bars[0].hour !== undefined ? "hour" : bars[0].from === bars[0].to ? "day" : bars.length > 1 && dayStart(bars[0].to) - dayStart(bars[0].from) < 8 * 86_400_000 ? "week" : "month";
+  const length = Math.round((dayStart(bars[0].to) - dayStart(bars[0].from)) / 86_400_000) + 1;
+  const unit = bars[0].hour !== undefined ? "hour" : UNITS.find(([days]) => length <= days)?.[1];
+  const edges = unit === "hour" ? bars.filter(({ hour }) => hour === 0) : [bars[0], bars.at(-1)];
   return html`<figcaption><b>${hasCost ? "Cost" : "Tokens"} per ${unit}</b>
       <span class="soft">highest: ${hasCost ? dollars(highest) : tokens(highest)}</span></figcaption>
     <div class="cost-bars" role="group" aria-label=${`${hasCost ? "Cost" : "Tokens"} per ${unit}. Arrow keys move, Enter selects.`} onKeyDown=${move}>
@@ -111,5 +113,6 @@ function TimeBars({ bars, hasCost }) {
         <span style=${{ height: `${highest ? Math.max(value(bar) ? 2 : 0, (100 * value(bar)) / highest) : 0}%` }}></span>
       </button>`)}
     </div>
-    <p class="cost-axis soft" aria-hidden="true"><span>${edgeLabel(bars[0].from, bars[0])}</span><span>${edgeLabel(bars.at(-1).to, bars.at(-1))}</span></p>`;
+    <p class=${`cost-axis soft${unit === "hour" ? " of-hours" : ""}`} aria-hidden="true">${edges.map((bar, index) => html`<span
+        key=${index}>${dayLabel(index && unit !== "hour" ? bar.to : bar.from)}</span>`)}</p>`;
 }
