@@ -39,7 +39,7 @@ IMPORTED = (
     "contextc.app", "contextc.executor.agent_executor", "contextc.store.sqlite", "contextc.compiler",
     "contextc.web.application", "contextc.web.server", "rich.table", "rich.markdown", "rich.live", "httpx", "openai",
 )  # fmt: skip
-"""What commands import as they need it. The server opens no store and starts no thread."""
+"""What commands import as they need it, where it is installed. The server opens no store and starts no thread."""
 
 
 def run_contextc(
@@ -270,7 +270,11 @@ def _open_standard(number: int) -> TextIOWrapper:
 
 def _main(descriptor: int) -> None:
     for name in IMPORTED:
-        __import__(name)
+        try:
+            __import__(name)
+        except ModuleNotFoundError as error:
+            if (error.name or "contextc").startswith("contextc"):  # others are of an extra
+                raise
     load_catalog()
     load_vocabulary("o200k_base")
     for name in [name for name in sys.modules if name.startswith("contextc.cli")]:
