@@ -71,7 +71,7 @@ MEMORY := $(shell df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 8000000 {p
 # In a new checkout the tests are compiled once, in place of by every worker at once.
 tests: setup programs
 	@[ -d tests/__pycache__ ] || for part in a-f g-z; do $(BIN)/python -m pytest --collect-only -qq tests/[$$part]* >/dev/null & done; wait
-	$(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) $(BIN)/python -m pytest -n 6 --dist worksteal --durations=15
+	$(if $(MEMORY),PYTEST_DEBUG_TEMPROOT=$(MEMORY)) $(BIN)/python -m pytest -n 4 --dist worksteal --durations=15
 
 # The page is tested in a browser, and PostgreSQL also through pgbouncer. Where one is missing, and it can be had without
 # asking anybody, Debian's is installed. The headless browser needs a quarter less CPU time than the whole one.
