@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from rich.console import Console
+from rich.table import Table
 
 import contextc as cc
 from contextc.web.api.analysis import (
@@ -32,6 +34,12 @@ from contextc.web.app_state import AppState, ServerOptions
 MODEL = "claude-sonnet-4-5"
 START_TOKENS = 140_000
 ROUNDS = 4
+HISTORIES = {
+    "grows": "only grows",
+    "system": "another system prompt each time",
+    "results": "an old result is shortened each time",
+}
+PARTS = ("timeline", "findings", "sub-agents", "composition")
 WORDS = ("the", "cache", "of", "request", "holds", "what", "was", "sent", "before", "and", "a", "model", "has", "read")
 
 
@@ -39,24 +47,28 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--requests", type=int, default=1_000)
     parser.add_argument("--store", default="memory:")
-    parser.add_argument("--variants", nargs="*", default=["grows", "system", "results"])
+    parser.add_argument("--variants", nargs="*", default=[*HISTORIES], choices=HISTORIES)
     options = parser.parse_args()
     store = cc.open_store(Path(options.store) if options.store != "memory:" else "memory:")
+    rows: dict[str, list[str]] = {}
     known = {each.name for each in store.conversations()}
     for variant in options.variants:
         name = f"{variant}-{options.requests}"
         if name not in known:
-            begin = time.process_time()
             list(record(store, name, variant, options.requests))
-            print(f"{variant}: recorded in {time.process_time() - begin:.1f} CPU s")
         cc.findings(store, name)  # imports, and facts of models
         begin = time.process_time()
         found = cc.findings(store, name)
         seconds = time.process_time() - begin
-        causes = ", ".join(sorted({each.cause for each in found}))
-        print(f"{variant}: {options.requests:,} requests: {seconds:.2f} CPU s; {len(found):,} findings ({causes})")
-        for name, seconds in measure_page(variant, options.requests).items():
-            print(f"{variant}: {name} of an open page after one more request: {seconds * 1000:.1f} CPU ms")
+        page = [f"{each * 1000:.1f} ms" for each in measure_page(variant, options.requests).values()]
+        rows[variant] = [HISTORIES[variant], f"{len(found):,}", f"{seconds:.2f} s", *page]
+    table = Table(title=f"{options.requests:,} requests of about 150,000 tokens", title_justify="left")
+    table.caption = "CPU time. All findings; then what an open page asks for after one more request."
+    for number, title in enumerate(("history", "found", "all findings", *PARTS)):
+        table.add_column(title, justify="right" if number else "left")
+    for row in rows.values():
+        table.add_row(*row)
+    Console(width=120).print(table)
 
 
 def measure_page(variant: str, count: int) -> dict[str, float]:
@@ -65,16 +77,16 @@ def measure_page(variant: str, count: int) -> dict[str, float]:
     """
     store = cc.open_store("memory:")
     app = AppState(store, ServerOptions())
-    parts: dict[str, Callable[[], object]] = {
-        "timeline": lambda: show_timeline(app, "c", TimelineQuery()),
-        "findings": lambda: show_conversation_findings(app, "c", FindingsQuery()),
-        "sub-agents": lambda: list_sub_agents(app, "c"),
-        "composition": lambda: show_run_composition(app, "c"),
-    }
+    made: tuple[Callable[[], object], ...] = (
+        lambda: show_timeline(app, "c", TimelineQuery()),
+        lambda: show_conversation_findings(app, "c", FindingsQuery()),
+        lambda: list_sub_agents(app, "c"),
+        lambda: show_run_composition(app, "c"),
+    )
     best: dict[str, float] = {}
     for number in record(store, "c", variant, count + ROUNDS):
         if number >= count:
-            for name, make in parts.items():
+            for name, make in zip(PARTS, made, strict=True):
                 begin = time.process_time()
                 msgspec.json.encode(make())
                 seconds = time.process_time() - begin

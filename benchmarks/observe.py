@@ -1,7 +1,7 @@
 """Observed requests: bytes in the store beside the last body, CPU beside decoding and encoding the body's JSON.
 
 A client makes 1,000 requests that grow to the given size, as Anthropic's Messages with moving cache breakpoints and as
-Chat Completions. Every body is rebuilt and compared. Ratios are printed; absolute times depend on the machine.
+Chat Completions. Every body is rebuilt and compared. Ratios are comparable; absolute times depend on the machine.
 """
 
 import json
@@ -11,6 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
+from rich.table import Table
 
 import contextc as cc
 
@@ -33,7 +36,7 @@ def anthropic_body(history: list[Wire], tools: list[Wire]) -> Wire:
     return {"model": "claude-opus-5-5", "messages": sent, "system": system, "tools": tools, "max_tokens": 32_000}
 
 
-def run(format: str) -> None:
+def run(format: str) -> tuple[str, ...]:
     rng = random.Random(7)
     tools = [{"name": f"tool{n}", "description": text(rng, 30), "input_schema": {"type": "object"}} for n in range(20)]
     history: list[Wire] = []
@@ -69,18 +72,33 @@ def run(format: str) -> None:
             observed = cc.observe(store, request=body, reply=reply, format=format)
             ours += time.process_time() - start
             seen.append((observed, body))
-            print(f"\r{format}: {number + 1} of {REQUESTS}", end="", file=sys.stderr, flush=True)
+            if sys.stderr.isatty():
+                print(f"\r{format}: {number + 1} of {REQUESTS}", end="", file=sys.stderr, flush=True)
         wrong = sum(each.body != sent for each, sent in seen)
         store.close()
         size = sum(path.stat().st_size for path in Path(folder).iterdir())
-    print(file=sys.stderr)
-    print(
-        f"{format}: last body {len(body):,} bytes, store {size / len(body):.2f} times that, "
-        f"CPU {ours / plain:.2f} times json.loads + json.dumps ({ours / REQUESTS * 1e3:.1f} ms), "
-        f"{wrong} of {len(seen)} bodies differ"
+    if sys.stderr.isatty():
+        print(file=sys.stderr)
+    return (
+        format,
+        f"{len(body):,}",
+        f"{size / len(body):.2f}",
+        f"{ours / plain:.2f}",
+        f"{ours / REQUESTS * 1e3:.1f} ms",
+        f"{wrong} of {len(seen)}",
     )
 
 
-if __name__ == "__main__":
+def main() -> None:
+    table = Table(title=f"{REQUESTS:,} requests of a growing conversation", title_justify="left")
+    columns = ("format", "last body, bytes", "store / last body", "CPU / loads and dumps", "CPU", "bodies that differ")
+    for number, title in enumerate(columns):
+        table.add_column(title, justify="right" if number else "left")
+    table.caption = "CPU of one request, on average; loads and dumps: of Python's json."
     for name in ("anthropic", "openai_chat"):
-        run(name)
+        table.add_row(*run(name))
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -17,6 +17,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from html import unescape
 from pathlib import Path
 from time import monotonic, process_time, sleep
 
@@ -35,7 +36,8 @@ GOAL = 50.0
 PROGRAMS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 ARGUMENTS = ("--no-sandbox", "--headless=new", "--disable-gpu", "--disable-dev-shm-usage")
 MESSAGES = "[data-testid=messages]"
-LINK = re.compile(r"http://\S+token=\S+")
+LINK_FILE = re.compile(r"file://(\S+\.html)")
+"""A server that does not write to a terminal names a file with the link and its token."""
 TOOLS = [
     cc.Tool(name=name, description=f"{name} a file. " * 8, parameters={"type": "object", "properties": {}})
     for name in ("read", "search", "edit", "run")
@@ -131,7 +133,8 @@ def serving(file: Path) -> Generator[str]:
     with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         try:
             assert process.stdout is not None
-            yield next(found.group() for line in process.stdout if (found := LINK.search(line)))
+            file_of_link = next(found[1] for line in process.stdout if (found := LINK_FILE.search(line)))
+            yield unescape(Path(file_of_link).read_text(encoding="utf-8").partition('href="')[2].partition('"')[0])
         finally:
             process.terminate()
 
