@@ -459,7 +459,7 @@ decode_message = msgspec.json.Decoder(Message).decode
 REDACTED_TEXT = "[removed]"
 
 
-_FIRST_WORD, _LAST_WORD = re.compile(r"\A\S*"), re.compile(r"\S*\Z")
+_FIRST_WORD = re.compile(r"\A\S*")
 MAX_WORD = 40
 """Characters of a word that an excerpt has whole. A longer one, such as base64, may be cut."""
 
@@ -468,7 +468,8 @@ def extend_to_words(text: str, first: int, last: int) -> tuple[int, int]:
     """Return the ends of an excerpt of a text, so that it neither begins nor ends inside a word."""
     first, last = max(0, first), min(len(text), last)
     if first < len(text) and not text[first].isspace():
-        begun = len(_LAST_WORD.findall(text[max(0, first - MAX_WORD) : first])[0])
+        before = text[max(0, first - MAX_WORD) : first]
+        begun = len(before.split()[-1]) if before and not before[-1].isspace() else 0
         first -= begun if begun < MAX_WORD else 0
     if last and not text[last - 1].isspace():
         rest = len(_FIRST_WORD.findall(text[last : last + MAX_WORD])[0])

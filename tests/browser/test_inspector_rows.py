@@ -238,7 +238,7 @@ def test_tools_of_an_opened_file_are_rows(person: Person) -> None:
     person.page.locator("#paste-field").fill(json.dumps(body))
     person.page.get_by_role("button", name="Open", exact=True).click()
     expect(rows(person)).to_have_count(5)
-    expect(rows(person).nth(1).locator(".line-call")).to_have_text("read_file")
+    expect(rows(person).nth(0).locator(".line-call")).to_have_text("read_file")
     expect(rows(person).nth(3).locator(".line-call")).to_have_text('read_file(path="a.py")')
     lines = lines_of(person)
     lines.get_by_label("Cause").select_option("result")
