@@ -14,6 +14,7 @@ from contextc._json import JSON, JSONObject, as_objects
 from contextc.formats import format_names, formatter
 from contextc.formats.base import Formatter
 from contextc.messages import ProviderBlock
+from contextc.store.ledger_schema import LeftOutReason
 from tests.conftest import some
 from tests.formats.histories import History, histories
 from tests.formats.test_random import FORMATTERS as EVERY_FORMATTER
@@ -27,6 +28,8 @@ NATIVE = {
     "AI SDK: `tool-result`": "vercel",
     "Responses: items, with reasoning": "openai_responses",
 }
+NOT_SENT = ("no call asked for it", LeftOutReason.PROVIDER_COMPACTED)
+"""Why a message is left out although nothing was trimmed."""
 SAYING = ("text", "content", "output", "arguments", "encrypted_content", "data", "bytes", "thoughtSignature")
 DOCS = Path(__file__).parent.parent / "docs" / "reference" / "formats.md"
 
@@ -67,7 +70,7 @@ def test_recorded_requests_are_taken_message_by_message(name: str) -> None:
         wire = manager.get_formatted_messages()
         if normal(wire) != normal(messages):  # joined with a neighbour, in the place of the system prompt, an orphan
             prompt = manager.get_formatted_system_prompt()
-            orphans = [line.text for line in manager.explain().lines if line.why == "no call asked for it"]
+            orphans = [line.text for line in manager.explain().lines if line.why in NOT_SENT]
             sent = "\n".join([*texts(wire), prompt or "", *orphans])
             assert [text for text in texts(messages) if text not in sent] == [], exchange.case
 

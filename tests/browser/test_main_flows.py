@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
@@ -253,7 +254,8 @@ def test_overview(reader: Person, recorded: Recorded, size: tuple[int, int], sch
     reader.page.get_by_label("Name or title").fill("log")
     expect(rows).to_have_count(1)
     rows.get_by_test_id("row-findings").get_by_role("link").click()
-    expect(reader.page.get_by_test_id("cause").first).to_be_in_viewport()
+    linked = parse_qs(urlsplit(reader.page.url).fragment.partition("?")[2])["finding"][0]
+    expect(reader.page.locator(f"[data-testid=cause][data-code={linked}]")).to_be_in_viewport()
     reader.open("#/search?q=clock")
     expect(reader.page.get_by_test_id("searched")).to_be_visible()
     fits(reader.page, scheme)

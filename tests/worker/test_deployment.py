@@ -30,8 +30,9 @@ agents = {"assistant": lambda store: make_agent(store, Path.cwd(), 30)}
 
 def commands(name: str) -> list[str]:
     """Return the arguments of a command in the compose file, for this machine: loopback, and any port."""
-    (found,) = re.findall(rf"command: contextc ({name} .*)", COMPOSE)
-    return shlex.split(found.replace("0.0.0.0:9100", "127.0.0.1:0").replace("0.0.0.0", "127.0.0.1"))
+    (found,) = re.findall(rf"command: \[({name}, .*)\]", COMPOSE)
+    found = found.replace("127.0.0.1:9100", "127.0.0.1:0").replace("0.0.0.0", "127.0.0.1")
+    return shlex.split(found.replace(", ", " "))
 
 
 def count(pattern: str) -> int:
