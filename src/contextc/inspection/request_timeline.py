@@ -146,7 +146,7 @@ class SentRequest:
 
     @property
     def has_failed(self) -> bool:
-        """True if there is no complete answer. An answer that was not recorded may have been complete."""
+        """True if the answer is missing or incomplete. False if it was not recorded, because that is then unknown."""
         return self.observed.has_failed if self.observed is not None else self.status != "ok"
 
     @property
