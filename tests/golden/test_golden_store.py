@@ -32,6 +32,7 @@ ADDED = (
     "manifest.body.observed.untimed",
     "manifest.body.shared_counts",
     "manifest.body.previous_input",
+    "manifest.body.shared_head",
     "channel.state.cache_key",
     "head.body.prompt_cache_key",
     "event.body<compaction>.cost",

@@ -69,6 +69,7 @@ from contextc.compiler.compaction import (
     undo_compaction,
 )
 from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.head_parts import find_shared_head
 from contextc.compiler.history import (
     MAX_TOKENS,
     HistoryPassage,
@@ -295,6 +296,9 @@ class MessageCompiler:
             load_left_out=lambda sight, items: past_requests.load_left_out_reasons(
                 self.store, channel, sight.tip.branch, sight.tip.seq, sight.state.requests + 1, items
             ),
+            find_shared_head=lambda state, head: find_shared_head(
+                provider.formatter, head, self._arguments.load_head(state)
+            ),
             other_channel_state=self.loader.load_other_channel_state(channel, seen.snapshot) if dry_run else None,
         )
         compiled = compile_request(ask, lambda: make_terms(renew=True))
@@ -428,6 +432,7 @@ class MessageCompiler:
         calibration, sight = update_calibration(compiled, usage, self.loader.calibrations), compiled.snapshot
         facts = find_reply_facts(compiled, reply, events)
         kind = compiled.request_kind
+        _ = compiled.account  # it may read the store
 
         def work(tx: Transaction) -> tuple[list[Message], CachedChannelRows | CommitResult, Tip]:
             if tx.is_retry and (done := find_earlier_commit(tx, compiled, there, entries)) is not None:

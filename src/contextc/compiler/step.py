@@ -67,7 +67,7 @@ from contextc.compiler.ledger import (
     may_have_summaries,
     split_chunk,
 )
-from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord
+from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, SharedHead
 from contextc.compiler.message_cache import derive
 from contextc.compiler.prompt_cache import REPLY_PLACEHOLDER, CacheRequest, write_key
 from contextc.errors import ContextOverflow, InvalidInput
@@ -599,6 +599,8 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     load_left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
     """Return what earlier requests left out, by place, with the reason."""
+    find_shared_head: Callable[[ChannelState, JSONObject], SharedHead | None]
+    """Return what a changed head shares with the head of the last request."""
     other_channel_state: ChannelState | None = None
     """State of the channel that this agent used last, if this channel has no request yet. Set for dry runs only."""
 
@@ -609,11 +611,16 @@ def compute_budget(
     *,
     system: int,
     tools: int,
+    around: int,
     budget: int | None,
     output: int | None,
     exact: bool,
 ) -> Budget:
-    """Return the budget before any message is counted. `budget` is the caller's limit for the whole input."""
+    """Return the budget before any message is counted. `budget` is the caller's limit for the whole input.
+
+    `around` are the tokens of the settings and of the frame of a request. They count as the system prompt's, or as the
+    tools': what is listed of a request has all of its tokens. Without either, they are overhead.
+    """
     window = model.window
     wanted = output if output is not None else min(model.output, OUTPUT)
     reserve = min(wanted, LONGEST_OUTPUT, window // 2)
@@ -629,7 +636,15 @@ def compute_budget(
                 fix="Pass the limit for the whole input.",
             )
         limit, reserve, margin = min(budget, window), 0, 0
-    return Budget(window=window, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, exact=exact)
+    if system:
+        system += around
+    elif tools:
+        tools += around
+    overhead = 0 if system or tools else around
+    return Budget(
+        window=window, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, exact=exact,
+        used=overhead, overhead=overhead,
+    )  # fmt: skip
 
 
 MAX_CACHED_HEADS = 64
@@ -800,7 +815,7 @@ def build_account(
 ) -> RequestAccount:
     """Build the account of a request. `standing` is the state of the channel after its commit."""
     sight = ask.snapshot
-    same = _find_shared(sight, assembled, standing)
+    same = _find_shared(ask, assembled, standing, head)
     shared, lost = same.tokens, same.lost
     whole = standing.above + (standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept]))
     signed = 0
@@ -833,9 +848,12 @@ def build_account(
         skipped=_skipped(sight),
         remarks=_remarks(ask, draft, assembled),
         budget=draft.budget,
-        shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
+        shared=same.head.count_tokens(draft.budget)
+        if same.head is not None
+        else min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
         shared_bytes=same.size,
         shared_counts=(same.above, same.messages, whole - standing.above) if shared else (0, 0, 0),
+        shared_head=same.head,
         previous_input=sight.state.input if shared else 0,
         signed_lost=max(0, signed),
         features=features,
@@ -930,22 +948,25 @@ def _skipped(sight: ChannelSnapshot) -> int:
 class _Shared(NamedTuple):
     """The prefix that a request shares with the one before it, by our own count: tokens before its messages, those of
     the items that it begins with, and the bytes of its first rows. `lost` are the other tokens of the one before.
+    `head` is what is shared of a changed head; without it, the whole head is.
     """
 
     above: int = 0
     messages: int = 0
     size: int = 0
     lost: int = 0
+    head: SharedHead | None = None
 
     @property
     def tokens(self) -> int:
         return self.above + self.messages
 
 
-def _find_shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelState) -> _Shared:
+def _find_shared(ask: CompileInput, assembled: AssembledRows, standing: ChannelState, written: HeadParts) -> _Shared:
     """Return the prefix that the previous request had too: equal rows, and the equal items that the first other row
     begins with.
     """
+    sight = ask.snapshot
     before, head = sight.cached.standing, standing.head
     if not before.requests and not before.layout:
         return _Shared()
@@ -958,6 +979,9 @@ def _find_shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: Cha
     if assembled.order is None:
         return _Shared(above, before.tokens, before.size, max(0, total - above - before.tokens))
     tokens = size = 0
+    part = None if is_same_head else ask.find_shared_head(before, written.body)
+    if part is not None:
+        above = part.count_tokens(ask.terms.budget)
     if is_same_head:
         for each, mine in zip(assembled.order, sight.cached.rows, strict=False):
             if each is mine:
@@ -968,7 +992,7 @@ def _find_shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: Cha
             same = takewhile(_is_same, zip(items, mine.row.items, strict=False))
             tokens += sum([item.tokens for item, _ in same])
             break
-    return _Shared(above, tokens, size, max(0, total - above - tokens))
+    return _Shared(above, tokens, size, max(0, total - above - tokens), part)
 
 
 def _is_same(items: tuple[Item, Item]) -> bool:
@@ -1373,9 +1397,8 @@ def _measure_untrimmed(ask: CompileInput, tail: int, replayed: int, *, is_epoch:
     """
     standing, options = ask.snapshot.state, ask.options
     budget = ask.terms.budget if is_epoch or options.slides else _epochs_budget(ask.terms.budget, standing.reserve)
-    budget = replace(budget, overhead=standing.overhead)
     last, before = (0, 0) if is_epoch else (standing.input, standing.tokens)
-    budget = measure(budget, last, before, tail, replayed, ask.factor, ask.provider)
+    budget = measure(budget, standing.overhead, last, before, tail, replayed, ask.factor, ask.provider)
     return None if budget.used + ask.headroom > budget.available * options.high else budget
 
 
@@ -1817,7 +1840,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         head_static=_head_static(ask, standing),
         chain=chain,
         size=size,
-        above=ask.terms.budget.system + ask.terms.budget.tools,
+        above=ask.terms.budget.input,
         tokens=tokens,
         seen=sight.state.seen if draft.repeated else sight.tip.seq,
         runs=ask.runs,
