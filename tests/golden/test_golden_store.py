@@ -33,6 +33,7 @@ ADDED = (
     "manifest.body.shared_counts",
     "manifest.body.previous_input",
     "manifest.body.shared_head",
+    "manifest.body.began",
     "channel.state.cache_key",
     "head.body.prompt_cache_key",
     "event.body<compaction>.cost",

@@ -387,6 +387,7 @@ class MessageCompiler:
         in_company = lease is not None or in_transaction is not None
         if in_company or not ledger.save_attempt_if_unchanged(self.store, sight.channel, sight.version, attempt, seen):
             self.store.write(work, repeatable=True)
+        compiled.began = message_log.now_ms()
         if log.isEnabledFor(logging.INFO):
             log.info("%s: began request %d for %s", *_log_fields(compiled))
 

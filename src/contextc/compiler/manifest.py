@@ -184,6 +184,8 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     branch: int = 0
     tip: int = 0
     time: int = 0
+    began: int = 0
+    """When a request of our own began, in milliseconds; 0 if that is not known."""
     usage: Usage | None = None
     last_measured: tuple[int, int] = (0, 0)
     """Of an observed request without usage: the input of the last one on its channel that has some, by our own count
@@ -196,6 +198,11 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Set if other software sent the request."""
     shared_head: SharedHead | None = None
     """What of the head is in the shared prefix, if the head changed and does not begin with the change."""
+
+    @property
+    def latency(self) -> int | None:
+        """Milliseconds from the begin of a request of our own until its reply was stored; None if they are unknown."""
+        return self.time - self.began if self.began and self.time >= self.began else None
 
     @property
     def shares_head(self) -> bool:

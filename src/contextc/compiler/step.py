@@ -238,6 +238,8 @@ class Compiled:
         self.new_token_counts, self.unsent = new_token_counts, unsent
         self.token = os.urandom(8).hex()
         """Random token that identifies the attempt to send it."""
+        self.began = 0
+        """When it began to be sent, in milliseconds; 0 if it did not."""
         self._build_account, self._build_session_head = build_account, build_session_head
         self._account: RequestAccount | None = None
         self.replaced = False
