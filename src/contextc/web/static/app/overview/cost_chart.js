@@ -120,6 +120,6 @@ function TimeBars({ bars, hasCost }) {
         <span style=${{ height: `${highest ? Math.max(value(bar) ? 2 : 0, (100 * value(bar)) / highest) : 0}%` }}></span>
       </button>`)}
     </div>
-    <p class=${`cost-axis soft${unit === "hour" ? " of-hours" : ""}`} aria-hidden="true">${edges.map((bar, index) => html`<span
+    <p class=${`cost-axis soft${unit === "hour" ? " of-hours" : ""}`} style=${{ "--bars": bars.length }} aria-hidden="true">${edges.map((bar, index) => html`<span
         key=${index}>${dayLabel(index && unit !== "hour" ? bar.to : bar.from)}</span>`)}</p>`;
 }
