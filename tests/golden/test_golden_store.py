@@ -34,6 +34,7 @@ ADDED = (
     "manifest.body.previous_input",
     "manifest.body.shared_head",
     "manifest.body.began",
+    "manifest.body.is_bare",
     "channel.state.cache_key",
     "head.body.prompt_cache_key",
     "event.body<compaction>.cost",

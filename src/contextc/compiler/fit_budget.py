@@ -105,21 +105,18 @@ def _with_measured_tokens(draft: Draft, tail: int) -> Draft:
     own = {item.place for item in draft.standing.produced}
     replayed = sum([entry.item.tokens for entry in draft.tail if entry.item.place in own])
     last = 0 if draft.epoch else draft.standing.input
-    overhead = draft.standing.overhead
-    return replace(
-        draft, budget=measure(draft.budget, overhead, last, before, tail, replayed, draft.factor, draft.provider)
-    )
+    budget = replace(draft.budget, overhead=draft.standing.overhead)
+    return replace(draft, budget=measure(budget, last, before, tail, replayed, draft.factor, draft.provider))
 
 
 def measure(
-    budget: Budget, overhead: int, last: int, before: int, tail: int, replayed: int, factor: float, provider: Provider
+    budget: Budget, last: int, before: int, tail: int, replayed: int, factor: float, provider: Provider
 ) -> Budget:
     """Return the budget with the tokens of the messages, based on `last`, the provider's own figure for the last
-    request, if there is one. `overhead` is what the provider counted beyond ours.
+    request, if there is one.
 
     `before` and `tail` are our own counts of what was sent and what is new, `replayed` that of the last reply.
     """
-    budget = replace(budget, overhead=int(budget.overhead * factor) + overhead)
     if not last:
         system, tools = int(budget.system * factor), int(budget.tools * factor)
         return replace(budget, system=system, tools=tools, used=int((before + tail) * factor) + budget.overhead)

@@ -7,6 +7,8 @@ keeps how long it is (`SharedHead`), so that all figures and all lines of a requ
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
+import msgspec
+
 from contextc._json import JSON, JSONObject, as_object, decode, encode
 from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
@@ -14,7 +16,7 @@ from contextc.compiler.manifest import RequestRecord, SharedHead
 from contextc.compiler.past_requests import find_epoch_start, without_marks
 from contextc.compiler.step import list_leading_messages
 from contextc.errors import ContextcError
-from contextc.formats.base import Formatter
+from contextc.formats.base import DECODE_ERRORS, Formatter
 from contextc.models.tokens import iter_loaded_tools
 from contextc.store.transaction_engine import Transaction
 from contextc.tools.definitions import AnyTool, Tool, get_tool_name
@@ -79,14 +81,14 @@ def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[H
     """Return the parts of a head in cache order. Nothing is returned if it is missing or not in this format."""
     if head is None:
         return ()
-    body = cast(JSONObject, decode(head)) if isinstance(head, bytes) else head
-    leading = list_leading_messages(body, formatter.messages_key)
     try:
+        body = cast(JSONObject, decode(head)) if isinstance(head, bytes) else head
+        leading = list_leading_messages(body, formatter.messages_key)
         request = formatter.decode_request({**body, formatter.messages_key: leading})
         prompts = [request.system.text] if request.system is not None else []
         prompts += [each.text for each in request.messages if each.role == "system"]
         tools = build_tool_definition_parts(formatter, request.tools)
-    except ContextcError:
+    except (ContextcError, ValueError, msgspec.DecodeError, *DECODE_ERRORS):  # other software may send anything
         return ()
     system = [HeadPart("system", text) for text in prompts if text]
     return (*system, *tools) if formatter.caches_system_first else (*tools, *system)

@@ -196,6 +196,8 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     produced: tuple[int, ...] = ()
     observed: ObservedFacts | None = None
     """Set if other software sent the request."""
+    is_bare: bool = False
+    """True if it has neither system prompt nor tools: `budget.system` is then its frame and its settings."""
     shared_head: SharedHead | None = None
     """What of the head is in the shared prefix, if the head changed and does not begin with the change."""
 
@@ -240,10 +242,17 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def counted_budget(self) -> Budget:
         """The budget by our own count. What the provider counted beyond it, and no factor explains, is overhead.
 
+        Without a system prompt and tools, no line has the tokens of the frame and the settings: they are overhead, too.
         The channel of a request of our own has learned its overhead. A transcript lacks the tools, and mostly the
         system prompt, so all that is counted beyond it is overhead.
         """
         budget, (counted, real) = self.budget, self._measured
+        if self.is_bare:
+            frame, wanted = budget.system, budget.wanted
+            budget = replace(
+                budget, system=0, used=budget.used + frame, overhead=budget.overhead + frame,
+                wanted=wanted + frame if wanted else 0,
+            )  # fmt: skip
         if self.observed is None or real <= (counted if self.is_transcript else counted * MAX_FACTOR):
             return budget
         added = real - counted
@@ -265,7 +274,7 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
         if self.usage is not None and self.is_input_measured:
             return budget.with_total(real)
         if not counted:
-            return replace(self.budget, measured=False, exact=self.budget.exact and not self.budget.measured)
+            return replace(budget, measured=False, exact=self.budget.exact and not self.budget.measured)
         total = budget.overhead + round(self.budget.input * (real - budget.overhead) / counted)
         return replace(budget.with_total(total), measured=False)
 
@@ -288,8 +297,7 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
             return self.shared_head.count_tokens(budget)
         above, same, whole = self.shared_counts
         if self.observed is not None:
-            whole = counted.messages
-            above, same = self.shared, max(0, self.shared - counted.input + whole)
+            above, same, whole = self.shared, max(0, self.shared - counted.system - counted.tools), counted.used
         elif not whole or not above:  # stored before these counts were, or a fork, whose rows are its parent's
             return self.shared * budget.input // counted.input
         return budget.input - budget.messages + (budget.messages * same // whole if whole else 0)
@@ -364,7 +372,7 @@ class Manifest:
     def as_json(self) -> JSONObject:
         """Return the manifest as JSON, as `contextc explain --json` prints it."""
         facts: JSONObject = decode(encode(self.record))
-        for name in ("shared_counts", "shared_head", "previous_input"):  # `shared` follows from them
+        for name in ("shared_counts", "shared_head", "previous_input", "is_bare"):  # `shared` follows from them
             facts.pop(name, None)
         budget = self.budget
         return {

@@ -620,8 +620,8 @@ def compute_budget(
 ) -> Budget:
     """Return the budget before any message is counted. `budget` is the caller's limit for the whole input.
 
-    `around` are the tokens of the settings and of the frame of a request. They count as the system prompt's, or as the
-    tools': what is listed of a request has all of its tokens. Without either, they are overhead.
+    `around` are the tokens of the settings and of the frame of a request. They count as the system prompt's; as the
+    tools' if there are only tools.
     """
     window = model.window
     wanted = output if output is not None else min(model.output, OUTPUT)
@@ -638,15 +638,11 @@ def compute_budget(
                 fix="Pass the limit for the whole input.",
             )
         limit, reserve, margin = min(budget, window), 0, 0
-    if system:
-        system += around
-    elif tools:
+    if tools and not system:
         tools += around
-    overhead = 0 if system or tools else around
-    return Budget(
-        window=window, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, exact=exact,
-        used=overhead, overhead=overhead,
-    )  # fmt: skip
+    else:
+        system += around
+    return Budget(window=window, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, exact=exact)
 
 
 MAX_CACHED_HEADS = 64
@@ -855,6 +851,7 @@ def build_account(
         else min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
         shared_bytes=same.size,
         shared_counts=(same.above, same.messages, whole - standing.above) if shared else (0, 0, 0),
+        is_bare=not ask.terms.head.static and not ask.terms.tools.tokens,
         shared_head=same.head,
         previous_input=sight.state.input if shared else 0,
         signed_lost=max(0, signed),
@@ -1399,8 +1396,9 @@ def _measure_untrimmed(ask: CompileInput, tail: int, replayed: int, *, is_epoch:
     """
     standing, options = ask.snapshot.state, ask.options
     budget = ask.terms.budget if is_epoch or options.slides else _epochs_budget(ask.terms.budget, standing.reserve)
+    budget = replace(budget, overhead=standing.overhead)
     last, before = (0, 0) if is_epoch else (standing.input, standing.tokens)
-    budget = measure(budget, standing.overhead, last, before, tail, replayed, ask.factor, ask.provider)
+    budget = measure(budget, last, before, tail, replayed, ask.factor, ask.provider)
     return None if budget.used + ask.headroom > budget.available * options.high else budget
 
 
@@ -1842,7 +1840,7 @@ def _next_state(ask: CompileInput, draft: Draft, assembled: AssembledRows) -> Ch
         head_static=_head_static(ask, standing),
         chain=chain,
         size=size,
-        above=ask.terms.budget.input,
+        above=ask.terms.budget.system + ask.terms.budget.tools,
         tokens=tokens,
         seen=sight.state.seen if draft.repeated else sight.tip.seq,
         runs=ask.runs,

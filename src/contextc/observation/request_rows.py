@@ -29,15 +29,14 @@ from contextc.tools.definitions import get_tool_name
 
 
 class HeadFacts(NamedTuple):
-    """The facts of one head. `system`, `tools` and `overhead` are tokens: those of settings count as tools', or as the
-    system prompt's. Without either, they are overhead.
+    """The facts of one head. `system` and `tools` are tokens. Those of the settings count as the tools'; without tools,
+    as the system prompt's.
     """
 
     hashes: HeadHashes = HeadHashes()
     system: int = 0
     tools: int = 0
     names: tuple[str, ...] = ()
-    overhead: int = 0
 
 
 def hash_head(head: bytes) -> bytes:
@@ -67,7 +66,6 @@ def _read_facts(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
     prompt = [*([request.system] if request.system is not None else []), *request.messages]
     tools = given.form.encode_tools(request.tools)
     around = counter.count_settings(request.settings, has_tools=bool(tools))
-    system_tokens = sum([counter.count_system(message.text) for message in prompt])
     return HeadFacts(
         HeadHashes(
             static=_hash_prompt(prompt) if prompt else "",
@@ -75,10 +73,9 @@ def _read_facts(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
             settings=_hash_hex(encode_canonical(settings)) if settings else "",
             encoder=encoder,
         ),
-        system_tokens + (around if system_tokens and not tools else 0),
+        sum([counter.count_system(message.text) for message in prompt]) + (0 if tools else around),
         counter.count_tools(tools) + around if tools else 0,
         tuple([get_tool_name(tool) for tool in request.tools]),
-        overhead=0 if tools or system_tokens else around,
     )
 
 

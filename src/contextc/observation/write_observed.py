@@ -384,12 +384,9 @@ class ExchangeRecording:
         is_same_head = bool(before.requests) and not is_partial and not self._reason(before, head, "")
         shared = layout[: aligned.shared] if is_same_head else []
         part = None if is_same_head or is_partial else self._find_shared_head(tx, before)
-        above, tokens = head.system + head.tools + head.overhead, sum([row.row.tokens for row in layout])
+        above, tokens = head.system + head.tools, sum([row.row.tokens for row in layout])
         head_hash = hash_head(given.head)
-        budget = Budget(
-            window=given.provider.model.window, system=head.system, tools=head.tools, used=head.overhead + tokens,
-            overhead=head.overhead,
-        )  # fmt: skip
+        budget = Budget(window=given.provider.model.window, system=head.system, tools=head.tools, used=tokens)
         shared_head = above if is_same_head else part.count_tokens(budget) if part is not None else 0
         record = RequestRecord(
             request=before.requests + 1,
@@ -410,6 +407,7 @@ class ExchangeRecording:
             budget=budget,
             shared=shared_head + sum([row.row.tokens for row in shared]),
             shared_bytes=sum([len(row.chunk) for row in shared]),
+            is_bare=not head.hashes.static and not head.tools,
             shared_head=part,
             previous_input=(before.input or before.above + before.tokens) if shared_head or is_same_head else 0,
             branch=tip.branch,
