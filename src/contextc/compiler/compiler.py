@@ -302,6 +302,8 @@ class MessageCompiler:
             other_channel_state=self.loader.load_other_channel_state(channel, seen.snapshot) if dry_run else None,
         )
         compiled = compile_request(ask, lambda: make_terms(renew=True))
+        if compiled.draft.epoch:
+            _ = compiled.account  # it compares a changed head with the stored one, and the store may be closed later
         if not (dry_run or upcoming):
             self.loader.keep_unsent(channel, compiled.unsent)
         return compiled
@@ -433,7 +435,6 @@ class MessageCompiler:
         calibration, sight = update_calibration(compiled, usage, self.loader.calibrations), compiled.snapshot
         facts = find_reply_facts(compiled, reply, events)
         kind = compiled.request_kind
-        _ = compiled.account  # it may read the store
 
         def work(tx: Transaction) -> tuple[list[Message], CachedChannelRows | CommitResult, Tip]:
             if tx.is_retry and (done := find_earlier_commit(tx, compiled, there, entries)) is not None:
