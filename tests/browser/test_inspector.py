@@ -147,8 +147,8 @@ def test_the_shared_prefix_ends_where_something_broke_it(reader: Person) -> None
     expect(same).to_contain_text("Same as in the previous request")
     expect(same).to_have_text(
         re.compile(
-            r"request: [\d,]+ tokens: 3 tool definitions, the system prompt, the first 4 of 6 messages\. In the rows they"
-            r" are [\d,]+: estimated shares of this request\. The whole previous request had [\d,]+$"
+            r"request: [\d,]+ tokens: 3 tool definitions, the system prompt, the first 4 of 6 messages\. In the rows"
+            r" they are [\d,]+: estimated shares of this request\. The whole previous request had [\d,]+$"
         )
     )
     expect(reader.page.get_by_test_id("row-counts")).to_have_text(
