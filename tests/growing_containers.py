@@ -47,25 +47,28 @@ def grown_containers(before: dict[int, int], by: int) -> set[str]:
     """Return the names of the containers that have at least so many entries more than before."""
     found = all_containers()
     grown = [each for number, each in found.items() if _count(each) - before.get(number, len(each)) >= by]
-    return {name for each in grown for name in _owners(each, found)}
+    return {*_owners(grown, found)}
 
 
-def _owners(container: Any, seen: dict[int, Any]) -> Generator[str]:
-    """Yield the attributes and globals that are a container."""
+def _owners(containers: list[Any], seen: dict[int, Any]) -> Generator[str]:
+    """Yield the attributes and globals that are one of the containers.
+
+    All are looked for at once, because that goes through every object of the process.
+    """
+    wanted = {id(each) for each in containers}
+    named: list[tuple[dict[Any, Any], list[str]]] = []
     holder: Any
-    for holder in gc.get_referrers(container):
-        if holder is seen:
+    for holder in gc.get_referrers(*containers):
+        if holder is seen or holder is containers:
             continue
         kind = cast(type[Any], type(holder))
         if hasattr(holder, "__dict__") or hasattr(kind, "__slots__"):
             slots = [name for each in kind.__mro__ for name in getattr(each, "__slots__", ())]
             values = {**getattr(holder, "__dict__", {}), **{name: getattr(holder, name, None) for name in slots}}
-            yield from [f"{kind.__name__}.{name}" for name, value in values.items() if value is container]
+            yield from [f"{kind.__name__}.{name}" for name, value in values.items() if id(value) in wanted]
         elif type(holder) is dict:
-            for name, value in cast(dict[Any, Any], holder).items():
-                if value is container:
-                    yield from [
-                        f"{type(owner).__name__}.{name}"
-                        for owner in gc.get_referrers(holder)
-                        if getattr(owner, "__dict__", None) is holder
-                    ]
+            attributes = cast(dict[Any, Any], holder)
+            named.append((attributes, [name for name, value in attributes.items() if id(value) in wanted]))
+    for owner in gc.get_referrers(*[each for each, _ in named]):
+        own = getattr(owner, "__dict__", None)
+        yield from [f"{type(owner).__name__}.{name}" for each, names in named if each is own for name in names]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 import contextc as cc
 from contextc.proxy.proxy_server import ProxyServer, listen
@@ -83,6 +83,29 @@ def test_requests_of_another_process_appear_without_a_reload(
         page.get_by_test_id("client-context").get_by_role("button").click()
         expect(page.get_by_test_id("client-context").locator(".typed")).to_contain_text("<img src=x>")
         assert page.locator("main img").count() == 0
+
+
+def test_a_list_that_was_asked_for_earlier_does_not_replace_a_newer_one(person: Person, store: cc.Store) -> None:
+    """An entry that disappeared for a moment would be another one when it is clicked."""
+    store.append("one", cc.user("Question one"))
+    page, held = person.open().page, list[Route]()
+    entries, listing = page.get_by_test_id("conversation"), re.compile(r"/api/conversations\?")
+    expect(entries).to_have_count(1)
+    page.route(listing, lambda route: held.append(route))
+    page.evaluate("() => document.dispatchEvent(new Event('visibilitychange'))")
+    while not held:
+        page.wait_for_timeout(5)
+    older = held[0].fetch()
+    store.append("two", cc.user("Question two"))
+    expect(entries).to_contain_text(["Question two", "Question one"])
+    with page.expect_request(listing):  # it is asked for again, and that is not answered yet
+        held[0].fulfill(response=older)
+    expect(entries).to_contain_text(["Question two", "Question one"])
+    while len(held) < 2:
+        page.wait_for_timeout(5)
+    held[1].continue_()
+    page.unroute(listing)
+    expect(entries).to_contain_text(["Question two", "Question one"])
 
 
 @pytest.mark.thorough

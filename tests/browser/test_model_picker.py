@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Locator, expect
 
 import contextc as cc
+from tests.browser.conftest import DESK, Visit
 from tests.browser.page_driver import Person
 from tests.browser.scripted_model import SPEC, Model, text_reply
 
@@ -74,8 +75,25 @@ def test_a_missing_key_is_reported_with_a_fix_that_works_here(person: Person, mo
         expect(notice).not_to_contain_text(text)
 
 
-def test_a_first_message_that_returns_is_for_the_model_that_was_chosen(person: Person, store: cc.Store) -> None:
-    """Sent again, it goes to the same model, not to the default one, which may be of another vendor."""
+COUNT_STREAMS = """
+const signals = [], send = window.fetch;
+window.fetch = (url, options) => {
+  if (String(url).includes("/events?")) signals.push(options.signal);
+  if (options?.method === "DELETE") window.streamsAtDeletion = signals.filter((each) => !each.aborted).length;
+  return send(url, options);
+};
+"""
+
+
+def test_a_first_message_that_returns_is_for_the_model_that_was_chosen(
+    visiting: Visit, server: str, store: cc.Store
+) -> None:
+    """Sent again, it goes to the same model, not to the default one, which may be of another vendor.
+
+    The events of its conversation are not asked for when that is deleted.
+    """
+    person = visiting(server, viewport=DESK)  # a page of its own, for the script
+    person.page.add_init_script(COUNT_STREAMS)
     person.open()
     opened(person)
     person.page.get_by_role("combobox").fill("anthropic:claude-sonnet-4-5")
@@ -85,6 +103,7 @@ def test_a_first_message_that_returns_is_for_the_model_that_was_chosen(person: P
     expect(person.composer).to_have_value("Hello?")
     expect(person.page.get_by_test_id("model")).to_contain_text("anthropic:claude-sonnet-4-5")
     assert store.conversations() == []
+    assert person.page.evaluate("() => window.streamsAtDeletion") == 0
     person.open("#/overview")
     expect(person.page.get_by_role("heading", name="Overview")).to_be_visible()
     person.open("#/")

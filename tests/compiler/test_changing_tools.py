@@ -286,7 +286,7 @@ def test_a_preview_without_the_program_knows_the_appended_tools() -> None:
 
 
 @pytest.mark.parametrize("format", MODELS)
-@pytest.mark.parametrize("seed", some(range(6), 2))
+@pytest.mark.parametrize("seed", some(range(6), 1))
 def test_random_changes_are_accepted(format: str, seed: int) -> None:
     """Tools and effort change, tools return, the conversation is cut, rewound and forked, processes come and go."""
     chance = random.Random(seed)

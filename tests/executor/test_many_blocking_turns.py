@@ -57,7 +57,7 @@ async def all_ended(executor: cc.AgentExecutor, names: Sequence[str]) -> list[cc
         return await asyncio.gather(*[executor.start(name, "now?").wait() for name in names])
 
 
-@pytest.mark.parametrize("kind", ["model", "function"])
+@pytest.mark.parametrize("kind", ["model", pytest.param("function", marks=pytest.mark.thorough)])
 def test_64_long_conversations_compact_and_answer_at_once(kind: str) -> None:
     """A compaction that waits for its summary holds no thread: else as many of them as there are threads wait for
     summaries that need a thread, forever.

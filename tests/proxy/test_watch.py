@@ -407,7 +407,7 @@ def test_the_program_has_the_terminal_to_itself(tmp_path: Path) -> None:
     assert started.wait() == 9
 
 
-@pytest.mark.parametrize("ending", [b"q", b"\x03"])
+@pytest.mark.parametrize("ending", [b"q", pytest.param(b"\x03", marks=pytest.mark.thorough)])
 def test_the_web_ui_stays_until_a_key_is_pressed(tmp_path: Path, program: Path, ending: bytes) -> None:
     """The requests of a program can be looked at when it has ended. What was typed before does not end that."""
     with FakeVendors(Scripted(["First."])) as fake:

@@ -41,12 +41,15 @@ export const loadTags = () => get("tags").then((found) => (allTags.value = found
 let asking = 0;
 let isAsking = false;
 let hasMissed = false;
+/** The changes since the list was asked for: the response may be older than they are. */
+let missed = [];
 
 /** Reload the list. With `quietly`, the old list stays until the response arrives. */
 export async function loadConversations({ quietly = false } = {}) {
   const mine = (asking += 1);
   const before = conversations.value;
   isAsking = true;
+  missed = [];
   if (!quietly) conversations.value = { ...before, loading: true, error: null };
   try {
     const limit = quietly ? Math.min(200, Math.max(PAGE, before.items?.length ?? 0)) : PAGE;
@@ -56,6 +59,7 @@ export async function loadConversations({ quietly = false } = {}) {
     const kept = quietly && before.items?.length > limit ? without(before.items.slice(limit), found.conversations) : null;
     if (kept) conversations.value = { ...before, items: [...found.conversations, ...kept], loading: false, error: null };
     else conversations.value = { items: found.conversations, more, next, loading: false, error: null };
+    missed.forEach(merge);  // otherwise entries would move, and be clicked by mistake, until the list is loaded again
   } catch (error) {
     if (mine === asking && !quietly) conversations.value = { ...conversations.value, loading: false, error };
   } finally {
@@ -77,10 +81,17 @@ export function refreshConversations() {
 const timeOf = (entry) => entry.spoken || entry.created;
 
 /** Merge changed entries into the list, and remove deleted ones. A search result stays as it is. */
-export function mergeConversations({ conversations: changed, removed }) {
-  const { items, more } = conversations.value;
-  if (isAsking) hasMissed = true;  // the response may be older
+export function mergeConversations(change) {
+  if (isAsking) {
+    hasMissed = true;
+    missed.push(change);
+  }
   if (tagFilter.value && !search.value.trim()) loadConversations({ quietly: true });
+  else merge(change);
+}
+
+function merge({ conversations: changed, removed }) {
+  const { items, more } = conversations.value;
   if (!items || search.value.trim() || tagFilter.value) return;
   const names = new Set([...changed.map((each) => each.name), ...removed]);
   const listed = new Set(items.map((each) => each.name));

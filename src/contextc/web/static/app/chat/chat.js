@@ -1,5 +1,5 @@
 /** The chat view: header, messages and composer of one conversation. */
-import { html, useEffect, useMemo, useRef, useState } from "../html.js";
+import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../html.js";
 import { attempt, notify } from "../dialog.js";
 import { Icon } from "../icons.js";
 import { isOverlayOpen } from "../shortcuts.js";
@@ -27,7 +27,7 @@ const NEAR = 12;
  */
 export function Chat({ name, message = 0, text = "" }) {
   const client = useMemo(() => new ConversationClient(name), [name]);
-  useEffect(() => {
+  useLayoutEffect(() => {  // because other effects end a frame after their view: the stream would reconnect meanwhile
     client.open();
     return () => {
       client.close();
@@ -91,7 +91,7 @@ function Conversation({ client, message, text }) {
   }, [title, running, waits]);
   const isAnswered = [...state.messages.values()].some((each) => each.role === "assistant");
   useEffect(() => {
-    takeBack(client.name, state.notices, isAnswered);
+    takeBack(client, state.notices, isAnswered);
   }, [client, state.notices, isAnswered]);
   const send = async (input) => {
     list.current?.toEnd();

@@ -21,9 +21,10 @@ let chosenBefore = "";
 /**
  * Return to the start view if the first message of a conversation was not answered at all, because the key of its model is
  * missing or was refused. The message is in the field again, for the same model, and nothing of it is stored.
- * @param {string} name @param {object[]} notices @param {boolean} isAnswered
+ * @param {ConversationClient} client @param {object[]} notices @param {boolean} isAnswered
  */
-export async function takeBack(name, notices, isAnswered) {
+export async function takeBack(client, notices, isAnswered) {
+  const { name } = client;
   const refused = notices.find((each) => each.kind === "error" && each.errorKind === "auth");
   if (first?.name !== name || (!isAnswered && !refused)) return;
   const { input, model } = first;
@@ -32,6 +33,7 @@ export async function takeBack(name, notices, isAnswered) {
   chosenBefore = model;
   const { headline, said, wayOut } = describeFailure(refused);
   keepDraft("", typeof input === "string" ? { text: input, media: [] } : { text: textOf(input), media: input.parts.filter((part) => part.type === "media") });
+  client.close();  // before the deletion, which its event stream would be answered with
   navigate("#/", { replace: true });
   await dropConversation(name);
   notify(visible([headline, said, wayOut, "Nothing was stored."].filter(Boolean).join(" ")), { bad: true });
