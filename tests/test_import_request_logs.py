@@ -10,8 +10,9 @@ import pytest
 import contextc as cc
 from contextc._json import JSONObject
 from contextc.doctor import scan_store
+from contextc.inspection.raw_reply import find_raw_reply
 from contextc.inspection.request_timeline import load_timeline
-from contextc.interchange import import_files
+from contextc.interchange import export_archive, import_files
 
 TRAFFIC = Path(__file__).parent / "data" / "traffic.jsonl"
 
@@ -277,6 +278,34 @@ def test_a_har_recording_gives_its_model_calls(store: cc.Store, tmp_path: Path) 
     (taken,) = import_files(store, [path]).conversations
     assert texts(store, taken.name) == ["user: What grows here?", "assistant: Thyme does."]
     assert store.load(taken.name)[-1].at.isoformat() == "2026-01-02T03:04:05+00:00"
+    (request,) = load_timeline(store, taken.name)
+    raw = find_raw_reply(store, request.channel, 1)
+    assert raw is not None
+    assert (raw.status, raw.data, raw.pieces) == (200, json.dumps(REPLY).encode(), [])
+
+
+def test_a_raw_response_of_a_har_recording_has_no_credentials_and_is_not_what_contextc_wrote(
+    store: cc.Store, tmp_path: Path
+) -> None:
+    """Guarantee 16.19: a reply may quote the key. What `contextc export` writes is encoded from messages."""
+    key = "sk-ant-" + "k" * 40
+    quoting = {**REPLY, "content": [{"type": "text", "text": f"Your key is {key}."}]}
+    request = {"method": "POST", "url": "https://api.anthropic.com/v1/messages", "postData": {"text": json.dumps(BODY)},
+               "headers": [{"name": "x-api-key", "value": key}]}  # fmt: skip
+    entry = {"request": request, "response": {"status": 200, "content": {"text": json.dumps(quoting)}}}
+    path = tmp_path / "session.har"
+    path.write_text(json.dumps({"log": {"entries": [entry]}}))
+    (taken,) = import_files(store, [path]).conversations
+    (seen,) = load_timeline(store, taken.name)
+    raw = find_raw_reply(store, seen.channel, 1)
+    assert raw is not None
+    assert key.encode() not in raw.data
+    assert len(raw.data) == len(json.dumps(quoting))
+    path.write_bytes(export_archive(store, taken.name, "har").data)
+    with cc.open_store("memory:") as other:
+        (again,) = import_files(other, [path]).conversations
+        (seen,) = load_timeline(other, again.name)
+        assert find_raw_reply(other, seen.channel, 1) is None
 
 
 def test_a_list_is_read_as_lines_are(store: cc.Store, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tests.browser.scripted_model import KEY, SPEC, Gate, Model, text_reply
 from tests.browser.server import served
 from tests.compiler.session_conversation import Talk, call, keeper
 from tests.observation.test_conversation_match import claude, claude_answer
-from tests.web.sample_conversations import Life, provider_of
+from tests.web.sample_conversations import SONNET, Life, provider_of
 
 CLIPBOARD = ["clipboard-read", "clipboard-write"]
 TAKEN = """async () => {
@@ -120,6 +120,24 @@ def test_every_line_reports_whether_it_is_in_and_why_not(reader: Person) -> None
     expect(last.locator(".line-open")).to_contain_text("so it goes so it goes")
     lines.get_by_role("searchbox").fill("4 so it")
     expect(lines.get_by_test_id("hit-count")).to_have_text("1 of 1")
+
+
+def test_the_prefix_of_a_changed_head_is_its_tools_and_larger_rows_are_explained(
+    store: cc.Store, person: Person
+) -> None:
+    """Guarantee 13.1: the line above the rows has the figure of all surfaces, and says why theirs can be larger."""
+    life = Life(store, provider_of(SONNET, window=60_000), name="heads")
+    life.turn("One?", usage=cc.Usage(input=900, output=2))
+    life.turn("Two?", usage=cc.Usage(input=2_000, output=2))
+    life.fragments = (cc.PromptFragment("identity", "You are a tester."),)
+    life.turn("Three?", usage=cc.Usage(input=2_100, output=2))
+    person.inspects("heads", f"/{life.channel}/3")
+    same = person.page.get_by_test_id("prefix")
+    expect(same).to_have_text(re.compile(r"request: [\d,]+ tokens: the first 3 of 4 rows\. The provider read nothing"))
+    person.inspects("heads", f"/{life.channel}/2")
+    expect(same).to_contain_text(
+        re.compile(r"request: 900 tokens: .*\. In the rows they are 1,\d\d\d: estimated shares")
+    )
 
 
 def test_the_shared_prefix_ends_where_something_broke_it(reader: Person) -> None:

@@ -114,6 +114,7 @@ def test_bars_of_many_years_are_wide_enough_to_be_seen(filled: cc.Store, person:
     person.open("#/overview")
     chart = person.page.get_by_test_id("cost-chart")
     expect(chart.locator("figcaption")).to_contain_text("Cost per year")
+    expect(chart.get_by_role("button", name="Year", exact=True)).to_have_attribute("aria-pressed", "true")
     widths = chart.locator(".day-bar").evaluate_all("all => all.map(each => each.getBoundingClientRect().width)")
     assert min(widths) > 2
     expect(chart.locator(".cost-axis span").first).to_contain_text("1970")

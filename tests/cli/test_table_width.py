@@ -8,18 +8,19 @@ import contextc as cc
 from tests.cli.conftest import Run
 
 WORDS = "result left out, can be fetched"
+LOOK = cc.Tool(name="look", parameters={"type": "object"})
+SMALL = cc.provider("anthropic:claude-sonnet-4-5", window=3_000, output=500)
 
 
 @pytest.fixture
 def address(tmp_path: Path) -> str:
     """A conversation with long messages, of which old results were left out."""
     address = f"sqlite:///{tmp_path}/chat.db"
-    look = cc.Tool(name="look", parameters={"type": "object"})
     with cc.open_store(address) as store:
-        compiler = cc.MessageCompiler(store, cc.provider("anthropic:claude-sonnet-4-5", window=3_000, output=500))
+        compiler = cc.MessageCompiler(store, SMALL)
 
         def answered(reply: cc.Message) -> None:
-            with compiler.attempt(compiler.compile("demo", tools=[look])) as attempt:
+            with compiler.attempt(compiler.compile("demo", tools=[LOOK])) as attempt:
                 attempt.commit(reply)
 
         store.append("demo", cc.user("First the plan: " + "find the bugs one after the other. " * 40))
@@ -61,6 +62,10 @@ def test_the_account_fits_and_cuts_only_messages(run: Run, address: str, columns
 @pytest.mark.parametrize("columns", ["80", "60"])
 def test_the_bar_and_its_signs_fit(run: Run, address: str, columns: str) -> None:
     """Guarantee 13.1."""
+    with cc.open_store(address) as store:
+        store.append("demo", cc.user("Once more."))
+        compiler = cc.MessageCompiler(store, SMALL)
+        compiler.commit(compiler.compile("demo", tools=[LOOK], instructions="Be brief."), cc.assistant("Found it."))
     lines = run("explain", "demo", "--store", address, COLUMNS=columns).stdout.splitlines()
     bar = next(index for index, line in enumerate(lines) if "▓▓" in line)
     assert lines[bar].endswith(" 3,000")

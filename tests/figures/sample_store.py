@@ -13,13 +13,16 @@ from contextc.cli import demo
 from contextc.testing import FakeModel
 from tests.analysis.cached_client import ChatClient, Client
 from tests.analysis.observed_run import ObservedRun, define_tool, words
-from tests.web.sample_conversations import SONNET, Life, provider_of
+from tests.web.sample_conversations import GPT, SONNET, Life, provider_of
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 IMAGE = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
-CONVERSATIONS = ("run", "chat", "cached", "transcript", "own", "agent")
-OBSERVED = CONVERSATIONS[:4]
+CONVERSATIONS = ("run", "chat", "cached", "transcript", "observed heads", "own heads", "own", "agent")
+OBSERVED = CONVERSATIONS[:5]
+HEAD_MODELS = (SONNET, GPT, "openai:gpt-5.2", "gemini:gemini-2.5-pro")
+"""A model of each format in which heads change: all but Gemini have the tools first in their cache."""
 DEMO = (demo.WITH_MISTAKES, demo.COMPILED)
+SCHEMA = {"type": "object", "properties": {}}
 TRANSCRIPTS = Path(__file__).parents[1] / "data/transcripts.jsonl"
 
 
@@ -30,6 +33,7 @@ def fill_store(address: str) -> None:
         _record_chat(store)
         _record_cached(store)
         _replay_transcript(store)
+        _change_heads(store)
         _send_own(store)
         _run_agent(store, address)
 
@@ -48,7 +52,9 @@ def _record_run(store: cc.Store) -> None:
 
 
 def _record_chat(store: cc.Store) -> None:
-    """Two channels of one conversation, whose prefix changes on the way."""
+    """Three channels of one conversation: the prefix of two changes on the way, the last has no system prompt and no
+    tools, but a schema.
+    """
     client = ChatClient()
     client.store, client.conversation = store, "chat"
     client.work(3)
@@ -56,6 +62,11 @@ def _record_chat(store: cc.Store) -> None:
     client.send(0).send()
     client.settings["model"] = "gpt-4o"
     client.send(0).send()
+    client.settings = {"model": "gpt-4.1", "response_format": {"type": "json_schema", "json_schema": {
+        "name": "title", "schema": {"type": "object", "properties": {"title": {"type": "string"}}},
+    }}}  # fmt: skip
+    client.tools, client.messages = [], [{"role": "user", "content": "Find a title."}]
+    client.send(0)
 
 
 def _record_cached(store: cc.Store) -> None:
@@ -82,6 +93,59 @@ def _replay_transcript(store: cc.Store) -> None:
                        "choices": [{"index": 0, "finish_reason": "stop", "message": said}]},
                 format="openai_chat", provider="openai", time=1_790_000_000_000 + at * 1_000,
             )  # fmt: skip
+
+
+def _change_heads(store: cc.Store) -> None:
+    """Per format: two requests with equal heads, one with another system prompt, one with another second tool, and one
+    without tools. Once by us, and once observed.
+    """
+    for model in HEAD_MODELS:
+        life = Life(store, provider_of(model, window=60_000), name="own heads")
+        read, write = [
+            cc.Tool(name=name, description=words(200, name), parameters=SCHEMA) for name in ("read", "write")
+        ]
+        changed = cc.Tool(name="write", description=words(300, "w"), parameters=SCHEMA)
+        heads = [(900, (read, write)), (900, (read, write)), (700, (read, write)), (700, (read, changed)), (700, ())]
+        for at, (size, tools) in enumerate(heads):
+            life.fragments, life.tools = (cc.PromptFragment("identity", words(size, "s")),), list(tools)
+            usage = cc.Usage(input=2_000 + 100 * at, output=9, cache_read=400)
+            sent = life.turn(words(150, f"q{at}"), usage=usage)
+            cc.observe(
+                store, request=sent.params, reply=_reply_in(sent.formatter.name, usage), conversation="observed heads",
+                format=sent.formatter.name, provider=sent.provider.name, time=1_790_000_000_000 + at * 1_000,
+                url="https://generativelanguage.googleapis.com/v1beta/models/gemini-2.5-pro:generateContent"
+                if sent.formatter.name == "gemini" else "",
+            )  # fmt: skip
+
+
+def _reply_in(format: str, usage: cc.Usage) -> dict[str, Any]:
+    """Return the answer "done" in the format of an API."""
+    read, whole = usage.cache_read, usage.input
+    chat = {"prompt_tokens": whole, "completion_tokens": 9, "prompt_tokens_details": {"cached_tokens": read}}
+    return {
+        "anthropic": {
+            "id": "m", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "stop_reason": "end_turn",
+            "content": [{"type": "text", "text": "done"}],
+            "usage": {"input_tokens": whole - read, "cache_read_input_tokens": read, "output_tokens": 9},
+        },
+        "openai_chat": {
+            "id": "c", "object": "chat.completion", "created": 1, "model": "gpt-4o", "usage": chat,
+            "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "done"}}],
+        },
+        "openai_responses": {
+            "id": "r", "object": "response", "created_at": 1, "model": "gpt-5.2", "status": "completed",
+            "output": [{"id": "i", "type": "message", "role": "assistant", "status": "completed",
+                        "content": [{"type": "output_text", "text": "done", "annotations": []}]}],
+            "usage": {"input_tokens": whole, "output_tokens": 9, "input_tokens_details": {"cached_tokens": read}},
+        },
+        "gemini": {
+            "candidates": [{"content": {"role": "model", "parts": [{"text": "done"}]}, "finishReason": "STOP"}],
+            "usageMetadata": {
+                "promptTokenCount": whole, "candidatesTokenCount": 9, "totalTokenCount": whole + 9,
+                "cachedContentTokenCount": read,
+            },
+        },
+    }[format]  # fmt: skip
 
 
 def _send_own(store: cc.Store) -> None:

@@ -34,7 +34,7 @@ from contextc.sharing.shared_html import SharedItem, SharedRequest, SharedRow, c
 from contextc.store.message_log import FIRST_UNANSWERED
 from contextc.web.app_state import ServerOptions
 from contextc.web.application import create_application
-from tests.figures.sample_store import CONVERSATIONS, DEMO, OBSERVED, fill_store
+from tests.figures.sample_store import CONVERSATIONS, DEMO, HEAD_MODELS, OBSERVED, fill_store
 
 ENOUGH = 60
 TOTALS = ("requests", "failed", "input", "estimated", "output", "cache_read", "cost")
@@ -147,6 +147,32 @@ def test_no_more_is_lost_or_shared_than_the_previous_request_had(address: str, c
     assert checked > len(DEMO)
 
 
+@pytest.mark.parametrize("name", ["own heads", "observed heads"])
+def test_a_changed_head_is_shared_up_to_its_first_change(name: str, address: str, client: TestClient, run: Run) -> None:
+    """As a prompt cache keeps it: tools precede the system prompt, except for Gemini. No message is shared then."""
+    steps = client.get(f"/api/conversations/{name}/timeline").json()["requests"]
+    for model in HEAD_MODELS:
+        for number in (3, 4, 5):
+            (step,) = [each for each in steps if (each["model"], each["request"]) == (model, number)]
+            path = f"/api/conversations/{name}/requests/{step['channel']}/{number}/lines"
+            lines = client.get(path, params={"detailed": "true"}).json()["lines"]
+            same = [each["role"] for each in lines if each["state"] == "shared"]
+            tools = [each["role"] for each in lines if each["role"] == "tool"]
+            expected = {
+                3: [] if "gemini" in model else tools,  # another system prompt
+                4: ["system", *tools[:1]] if "gemini" in model else tools[:1],  # another second tool
+                5: ["system"] if "gemini" in model else [],  # no tools
+            }[number]
+            assert same == expected, (model, number)
+            tokens = sum(each["tokens"] for each in lines if each["state"] == "shared")
+            request = client.get(path.removesuffix("/lines")).json()
+            explained = run("explain", name, str(number), "--model", model, "--json", "--store", address)
+            assert request["shared"]["tokens"] == step["shared"] == json.loads(explained)["shared"] == tokens
+            assert f"shared with the previous request: {tokens:,} tokens" in run(
+                "explain", name, str(number), "--model", model, "--store", address
+            )
+
+
 def walk_api(figures: Figures, client: TestClient) -> None:
     """Note the figures of the HTTP API, which the web UI shows."""
 
@@ -211,9 +237,14 @@ def walk_api(figures: Figures, client: TestClient) -> None:
             budget = request["budget"]
             above = budget["system"] + budget["tools"] + budget["overhead"]
             figures.note("lines", about, size=above + sum(each["tokens"] for each in lines), lines=len(lines))
-            if same := [each["tokens"] for each in lines if each["state"] == "shared"]:
+            same, kept = [[each["tokens"] for each in some if each["state"] == "shared"] for some in (lines, head)]
+            if same or head:
+                shared = above + sum(same) if same or len(kept) == len(head) else sum(kept)
                 # lines are parts of what was measured of this request, where the previous one can have had less in all
-                figures.note("lines", about, shared=min(above + sum(same), sizes[step["channel"], step["request"] - 1]))
+                most = sizes.get((step["channel"], step["request"] - 1), 0)
+                figures.note("lines", about, shared=min(shared, most), listed=shared)
+            figures.note("request", about, listed=request["shared"]["listed"])
+            assert sum(each["tokens"] for each in head) == budget["system"] + budget["tools"], about
             figures.note(
                 "lines", about, **sum_head(head), **number_messages([each["tokens"] for each in lines if each["shown"]])
             )
@@ -231,9 +262,16 @@ def walk_api(figures: Figures, client: TestClient) -> None:
             room=meter["available"],
         )  # fmt: skip
         for change in ({}, {"edit": "1", "text": "Something else."}):
-            following = client.get(f"/api/conversations/{name}/next", params={"limit": 1, **change})
+            following = client.get(
+                f"/api/conversations/{name}/next", params={"limit": 1_000, "detailed": "true", **change}
+            )
             if following.status_code == 200:
                 about = f"{name}, next {sorted(change)}"
+                budget, lines = following.json()["budget"], following.json()["lines"]
+                rows = [sum(each["tokens"] for each in lines if each["shown"] and (each["state"] == "shared" or is_all))
+                        for is_all in (True, False)]  # fmt: skip
+                assert rows[0] + budget["overhead"] == budget["input"], about
+                assert rows[1] + budget["overhead"] == following.json()["shared"]["listed"], about
                 figures.note("next", about, shared=following.json()["shared"]["tokens"])
                 figures.note("costs of the next", about, shared=following.json()["cost"]["cached_kept"])
                 if (cache := following.json()["cost"].get("cache")) and not change:

@@ -75,6 +75,23 @@ def mapped(value: Any, change: Callable[[str, Any], Any], name: str = "") -> Any
     return change(name, value)
 
 
+def without_frame(name: str, value: Any) -> Any:
+    """Return a compiled or opened request as it is today. Without a system prompt, its frame was recorded
+    as one: now it is counted with the tools, and without tools as overhead.
+    """
+    budget = cast(dict[str, Any], value).get("budget") if isinstance(value, dict) else None
+    if budget is None or any(each["lifecycle"] == "static" for each in value.get("fragments", ())):
+        return value
+    frame, found = budget["system"], {**budget, "system": 0}
+    if budget["tools"]:
+        found["tools"] += frame
+    else:
+        names = ("used", "available", "overhead", *(("wanted",) if budget.get("wanted") else ()))
+        found |= {each: budget[each] + frame for each in names if each in budget}
+        found |= {"share": round(found["used"] / found["available"], 4)} if "share" in budget else {}
+    return {**value, "budget": found}
+
+
 def without_chance(text: str) -> str:
     """Return a text with ids numbered by their first appearance, and without times and durations."""
     seen: dict[str, str] = {}

@@ -180,8 +180,22 @@ LATE = re.compile(rb" \(codex_exec; [\d.]+\)")
 """What Codex adds to its name after its start. Early requests of a run may have it or not."""
 
 
+SKILL_LIST = re.compile(
+    rb"<available_skills>.*?</available_skills>|\(Available: [^)]*\)"
+    rb'|(?<="properties":\{"name":\{"type":"string",)"enum":\[[^]]*\]',
+    re.DOTALL,
+)
+"""The skills in a request of Gemini CLI: in the system prompt, and in the description and the parameter of a tool."""
+SKILL = re.compile(rb"<skill>.*?</skill>|'[\w-]+'|\"[\w-]+\"", re.DOTALL)
+
+
 def in_one_order(body: bytes) -> bytes:
-    """Return a body of Codex with its ids in one order: it writes them in any."""
+    """Return a body with the ids of Codex and the skills of Gemini CLI in one order: they write them in any.
+
+    Gemini CLI finds its skills with `glob`, whose walk returns files as they are read: of 3,000 calls of its
+    `loadSkillsFromDir`, four had another order.
+    """
+    body = SKILL_LIST.sub(lambda found: b", ".join(sorted(SKILL.findall(found[0]))), body)
     ids = re.search(rb'"client_metadata":(\{.*\})\}$', body)
     return body if ids is None else body[: ids.start(1)] + json.dumps(json.loads(ids[1]), sort_keys=True).encode()
 
@@ -200,6 +214,21 @@ def essence(messages: Sequence[WireMessage]) -> list[tuple[bytes, tuple[bytes, .
         if not any([line.lower() == b"upgrade: websocket" for line in each.fields])
     }
     return sorted(found, key=lambda each: (each[0], len(each[2]), each))
+
+
+def test_skills_are_compared_without_their_order() -> None:
+    """Other skills, or a skill with another text, are a difference."""
+
+    def body(*names: str, text: str = "t") -> bytes:
+        skills = "".join([f"<skill><name>{each}</name>{text}</skill>" for each in names])
+        available = ", ".join([f"'{each}'" for each in names])
+        prompt = f"<available_skills>{skills}</available_skills>"
+        parameters = {"properties": {"name": {"type": "string", "enum": names}}}
+        return json.dumps([prompt, f"(Available: {available})", parameters], separators=(",", ":")).encode()
+
+    assert in_one_order(body("write", "read-all")) == in_one_order(body("read-all", "write"))
+    assert in_one_order(body("write", "read")) != in_one_order(body("write"))
+    assert in_one_order(body("write", "read")) != in_one_order(body("read", "write", text="u"))
 
 
 def certificates_in(home: Path) -> dict[str, int]:

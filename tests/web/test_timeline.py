@@ -82,6 +82,23 @@ def test_the_times_of_a_reply_and_the_tools_that_it_calls_are_known(client: Test
     assert (answer["latency"], answer["first_chunk"]) == (2_000, 400)
 
 
+def test_a_request_outside_of_a_turn_has_a_latency_if_it_began(client: TestClient, store: cc.Store) -> None:
+    """Guarantee 13.1: from `begin` to `commit`. Of one that was only committed, the end alone is known."""
+    life = Life(store)
+    life.turn("One?")
+    store.append("demo", cc.user("Two?"))
+    compiled = life.compile()
+    with life.compiler.attempt(compiled) as attempt:
+        (said,) = attempt.commit(cc.assistant("Two."))
+    asking = Asking(client, life)
+    replies = [asking.request(number, "/reply") for number in (1, 2)]
+    assert [(each["began"], each["latency"]) for each in replies] == [
+        (None, None), (compiled.began, said.time - compiled.began)
+    ]  # fmt: skip
+    assert replies[1]["ended"] == said.time >= compiled.began > 0
+    assert [each["latency"] for each in asking("timeline")["requests"]] == [each["latency"] for each in replies]
+
+
 @pytest.mark.parametrize("format", ["har", "lhar"])
 def test_the_times_of_a_reply_survive_an_export(store: cc.Store, tmp_path: Path, format: ArchiveFormat) -> None:
     observe_timed(store)

@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from contextc._json import JSON, JSONObject, as_object, decode, encode
 from contextc.compiler.draft import Budget, distribute
+from contextc.compiler.head_parts import PART_SIZE, weigh_definition
 from contextc.compiler.manifest import RequestRecord
 from contextc.compiler.past_requests import MARK_BLOCK, MARK_FIELDS, MARK_NAMES, without_marks
 from contextc.compiler.step import MESSAGES_PLACEHOLDER
-from contextc.inspection.line_details import PART_SIZE, weigh_definition
 from contextc.inspection.request_timeline import KeepsResults, SentRequest
 from contextc.messages import Usage
 from contextc.models import Model, Price

@@ -626,13 +626,13 @@ class ArgumentCache:
         key = (state.head.tools, state.tool_hashes)
         if (found := self._declared.get(key)) is not None or not any(state.tool_hashes):
             return found or ()
-        if (stored := self._load_head(state)) is None:
+        if (stored := self.load_head(state)) is None:
             return None
         wire = self._formatter.tools_of(stored)
         declared = tuple([NativeTool(provider=self._formatter.provider, data=each) for each in wire])
         return cache_put(self._declared, key, declared) if self._formatter.encode_tools(declared) == wire else None
 
-    def _load_head(self, state: ChannelState) -> JSONObject | None:
+    def load_head(self, state: ChannelState) -> JSONObject | None:
         """Return the last request without its messages; None if it is not stored any more."""
         number, name = state.head_place
         stored = self.store.read(lambda tx: ledger.load_head(tx, number, bytes.fromhex(name))) if name else None
@@ -676,7 +676,7 @@ class ArgumentCache:
         """Return the static fragments in the head of the last request, as one; None if it is not stored any more."""
         if (found := self._sent_static.get(state.head.static)) is not None:
             return found
-        if (stored := self._load_head(state)) is None:
+        if (stored := self.load_head(state)) is None:
             return None
         key = self._formatter.messages_key
         request = self._formatter.decode_request({**stored, key: step.list_leading_messages(stored, key)})
@@ -737,8 +737,7 @@ class ArgumentCache:
         is_broken = (instructions.is_broken, tools.is_broken, effort.is_broken)
         plan = tools.plan or ToolPlan()
         has_tools = bool(tools.tools or tools.offered)
-        above = self._system_tokens(prompt)
-        above += self.counter.count_settings(settings, has_tools=has_tools) if settings else 0
+        around = self.counter.overhead + (self.counter.count_settings(settings, has_tools=has_tools) if settings else 0)
         change = build_change(self._formatter, self.counter, tools.tools, plan, effort.changed, provider.features)
         terms = RequestTerms(
             instructions=instructions,
@@ -758,8 +757,9 @@ class ArgumentCache:
             budget=compute_budget(
                 provider.model,
                 options,
-                system=above,
+                system=self._system_tokens(prompt),
                 tools=tools.tokens,
+                around=around,
                 budget=budget,
                 output=output,
                 exact=self.counter.exact,
@@ -816,7 +816,7 @@ class ArgumentCache:
         if (found := self._systems.get(key)) is not None:
             return found
         text = prompt.static_text + (prompt.dynamic_text if head else "")
-        return cache_put(self._systems, key, self.counter.count_system(text) + self.counter.overhead)
+        return cache_put(self._systems, key, self.counter.count_system(text))
 
     def render_prompt(
         self,

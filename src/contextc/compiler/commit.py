@@ -256,6 +256,7 @@ def write_commit(
         rows=last,
         layout=None if record.layout is None else layout,
         time=messages[-1].time if messages else message_log.now_ms(),
+        began=compiled.began,
         usage=usage,
         miss_reason=facts.diagnosis.reason,
         miss_tokens=facts.diagnosis.missed,

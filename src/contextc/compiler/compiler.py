@@ -69,6 +69,7 @@ from contextc.compiler.compaction import (
     undo_compaction,
 )
 from contextc.compiler.draft import CompilerOptionArguments
+from contextc.compiler.head_parts import find_shared_head
 from contextc.compiler.history import (
     MAX_TOKENS,
     HistoryPassage,
@@ -295,9 +296,14 @@ class MessageCompiler:
             load_left_out=lambda sight, items: past_requests.load_left_out_reasons(
                 self.store, channel, sight.tip.branch, sight.tip.seq, sight.state.requests + 1, items
             ),
+            find_shared_head=lambda state, head: find_shared_head(
+                provider.formatter, head, self._arguments.load_head(state)
+            ),
             other_channel_state=self.loader.load_other_channel_state(channel, seen.snapshot) if dry_run else None,
         )
         compiled = compile_request(ask, lambda: make_terms(renew=True))
+        if compiled.draft.epoch:
+            _ = compiled.account  # it compares a changed head with the stored one, and the store may be closed later
         if not (dry_run or upcoming):
             self.loader.keep_unsent(channel, compiled.unsent)
         return compiled
@@ -383,6 +389,7 @@ class MessageCompiler:
         in_company = lease is not None or in_transaction is not None
         if in_company or not ledger.save_attempt_if_unchanged(self.store, sight.channel, sight.version, attempt, seen):
             self.store.write(work, repeatable=True)
+        compiled.began = message_log.now_ms()
         if log.isEnabledFor(logging.INFO):
             log.info("%s: began request %d for %s", *_log_fields(compiled))
 

@@ -5,6 +5,7 @@ yet has the same content from memory.
 """
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -94,7 +95,7 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """True if there is no complete answer. An answer that was not recorded may have been complete."""
+        """True if the answer is missing or incomplete. False if it was not recorded, because that is then unknown."""
         return self.status not in ("ok", "unrecorded")
 
     @property
@@ -111,6 +112,23 @@ class ObservedFacts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def latency(self) -> int | None:
         """Milliseconds until the reply ended; None if they are unknown."""
         return self.ended - self.began if self.ended and self.began else None
+
+
+class SharedHead(NamedTuple):
+    """The parts of a changed head before its first change, in the order of the provider's cache: how many, and the
+    bytes of those that are system prompt or tools, beside the bytes of all.
+    """
+
+    parts: int
+    system: int
+    all_system: int
+    tools: int
+    all_tools: int
+
+    def count_tokens(self, budget: Budget) -> int:
+        """Return their tokens: the same shares as those of their lines."""
+        system = budget.system * self.system // self.all_system if self.all_system else 0
+        return system + (budget.tools * self.tools // self.all_tools if self.all_tools else 0)
 
 
 class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -166,6 +184,8 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     branch: int = 0
     tip: int = 0
     time: int = 0
+    began: int = 0
+    """When a request of our own began, in milliseconds; 0 if that is not known."""
     usage: Usage | None = None
     last_measured: tuple[int, int] = (0, 0)
     """Of an observed request without usage: the input of the last one on its channel that has some, by our own count
@@ -176,6 +196,20 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     produced: tuple[int, ...] = ()
     observed: ObservedFacts | None = None
     """Set if other software sent the request."""
+    is_bare: bool = False
+    """True if it has neither system prompt nor tools: `budget.system` is then its frame and its settings."""
+    shared_head: SharedHead | None = None
+    """What of the head is in the shared prefix, if the head changed and does not begin with the change."""
+
+    @property
+    def latency(self) -> int | None:
+        """Milliseconds from the begin of a request of our own until its reply was stored; None if they are unknown."""
+        return self.time - self.began if self.began and self.time >= self.began else None
+
+    @property
+    def shares_head(self) -> bool:
+        """True if the prefix reaches the messages: the previous request had the whole head."""
+        return bool(self.shared) and self.shared_head is None
 
     @property
     def is_transcript(self) -> bool:
@@ -208,14 +242,21 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     def counted_budget(self) -> Budget:
         """The budget by our own count. What the provider counted beyond it, and no factor explains, is overhead.
 
+        Without a system prompt and tools, no line has the tokens of the frame and the settings: they are overhead, too.
         The channel of a request of our own has learned its overhead. A transcript lacks the tools, and mostly the
         system prompt, so all that is counted beyond it is overhead.
         """
         budget, (counted, real) = self.budget, self._measured
+        if self.is_bare:
+            frame, wanted = budget.system, budget.wanted
+            budget = replace(
+                budget, system=0, used=budget.used + frame, overhead=budget.overhead + frame,
+                wanted=wanted + frame if wanted else 0,
+            )  # fmt: skip
         if self.observed is None or real <= (counted if self.is_transcript else counted * MAX_FACTOR):
             return budget
-        overhead = real - counted
-        return replace(budget, used=budget.used + overhead, overhead=overhead)
+        added = real - counted
+        return replace(budget, used=budget.used + added, overhead=budget.overhead + added)
 
     @property
     def _measured(self) -> tuple[int, int]:
@@ -233,23 +274,27 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
         if self.usage is not None and self.is_input_measured:
             return budget.with_total(real)
         if not counted:
-            return replace(self.budget, measured=False, exact=self.budget.exact and not self.budget.measured)
+            return replace(budget, measured=False, exact=self.budget.exact and not self.budget.measured)
         total = budget.overhead + round(self.budget.input * (real - budget.overhead) / counted)
         return replace(budget.with_total(total), measured=False)
 
     @property
     def shared_tokens(self) -> int:
-        """`shared`, corrected like the lines of the request: what is before its messages, and those that are shared.
-        The overhead precedes everything, so it is shared too. It is never more than the previous request had in all.
-        """
-        shared = self._corrected_shared
+        """The tokens of the shared prefix: never more than the previous request had in all."""
+        shared = self.listed_shared_tokens
         return min(shared, self.previous_input) if self.previous_input else shared
 
     @property
-    def _corrected_shared(self) -> int:
+    def listed_shared_tokens(self) -> int:
+        """`shared`, corrected like the lines of the request: what is before its messages, and those that are shared.
+        The overhead is shared too if the whole head is. These are shares of the total of this request, so the previous
+        one can have had fewer in all.
+        """
         counted, budget = self.budget, self.corrected_budget
         if not counted.input or not self.shared:
             return self.shared
+        if self.shared_head is not None:
+            return self.shared_head.count_tokens(budget)
         above, same, whole = self.shared_counts
         if self.observed is not None:
             above, same, whole = self.shared, max(0, self.shared - counted.system - counted.tools), counted.used
@@ -327,7 +372,7 @@ class Manifest:
     def as_json(self) -> JSONObject:
         """Return the manifest as JSON, as `contextc explain --json` prints it."""
         facts: JSONObject = decode(encode(self.record))
-        for name in ("shared_counts", "previous_input"):  # `shared` follows from them
+        for name in ("shared_counts", "shared_head", "previous_input", "is_bare"):  # `shared` follows from them
             facts.pop(name, None)
         budget = self.budget
         return {

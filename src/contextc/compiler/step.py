@@ -67,7 +67,7 @@ from contextc.compiler.ledger import (
     may_have_summaries,
     split_chunk,
 )
-from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord
+from contextc.compiler.manifest import Fragment, Manifest, ManifestLine, RequestRecord, SharedHead
 from contextc.compiler.message_cache import derive
 from contextc.compiler.prompt_cache import REPLY_PLACEHOLDER, CacheRequest, write_key
 from contextc.errors import ContextOverflow, InvalidInput
@@ -238,6 +238,8 @@ class Compiled:
         self.new_token_counts, self.unsent = new_token_counts, unsent
         self.token = os.urandom(8).hex()
         """Random token that identifies the attempt to send it."""
+        self.began = 0
+        """When it began to be sent, in milliseconds; 0 if it did not."""
         self._build_account, self._build_session_head = build_account, build_session_head
         self._account: RequestAccount | None = None
         self.replaced = False
@@ -599,6 +601,8 @@ class CompileInput(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
     load_left_out: Callable[[ChannelSnapshot, Sequence[Item]], Mapping[int, str]]
     """Return what earlier requests left out, by place, with the reason."""
+    find_shared_head: Callable[[ChannelState, JSONObject], SharedHead | None]
+    """Return what a changed head shares with the head of the last request."""
     other_channel_state: ChannelState | None = None
     """State of the channel that this agent used last, if this channel has no request yet. Set for dry runs only."""
 
@@ -609,11 +613,16 @@ def compute_budget(
     *,
     system: int,
     tools: int,
+    around: int,
     budget: int | None,
     output: int | None,
     exact: bool,
 ) -> Budget:
-    """Return the budget before any message is counted. `budget` is the caller's limit for the whole input."""
+    """Return the budget before any message is counted. `budget` is the caller's limit for the whole input.
+
+    `around` are the tokens of the settings and of the frame of a request. They count as the system prompt's; as the
+    tools' if there are only tools.
+    """
     window = model.window
     wanted = output if output is not None else min(model.output, OUTPUT)
     reserve = min(wanted, LONGEST_OUTPUT, window // 2)
@@ -629,6 +638,10 @@ def compute_budget(
                 fix="Pass the limit for the whole input.",
             )
         limit, reserve, margin = min(budget, window), 0, 0
+    if tools and not system:
+        tools += around
+    else:
+        system += around
     return Budget(window=window, system=system, tools=tools, reserve=reserve, margin=margin, limit=limit, exact=exact)
 
 
@@ -800,7 +813,7 @@ def build_account(
 ) -> RequestAccount:
     """Build the account of a request. `standing` is the state of the channel after its commit."""
     sight = ask.snapshot
-    same = _find_shared(sight, assembled, standing)
+    same = _find_shared(ask, assembled, standing, head)
     shared, lost = same.tokens, same.lost
     whole = standing.above + (standing.tokens if draft.kept is None else sum([item.tokens for item in draft.kept]))
     signed = 0
@@ -833,9 +846,13 @@ def build_account(
         skipped=_skipped(sight),
         remarks=_remarks(ask, draft, assembled),
         budget=draft.budget,
-        shared=min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
+        shared=same.head.count_tokens(draft.budget)
+        if same.head is not None
+        else min(draft.budget.input, shared * draft.budget.input // whole if whole else 0),
         shared_bytes=same.size,
         shared_counts=(same.above, same.messages, whole - standing.above) if shared else (0, 0, 0),
+        is_bare=not ask.terms.head.static and not ask.terms.tools.tokens,
+        shared_head=same.head,
         previous_input=sight.state.input if shared else 0,
         signed_lost=max(0, signed),
         features=features,
@@ -930,22 +947,25 @@ def _skipped(sight: ChannelSnapshot) -> int:
 class _Shared(NamedTuple):
     """The prefix that a request shares with the one before it, by our own count: tokens before its messages, those of
     the items that it begins with, and the bytes of its first rows. `lost` are the other tokens of the one before.
+    `head` is what is shared of a changed head; without it, the whole head is.
     """
 
     above: int = 0
     messages: int = 0
     size: int = 0
     lost: int = 0
+    head: SharedHead | None = None
 
     @property
     def tokens(self) -> int:
         return self.above + self.messages
 
 
-def _find_shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: ChannelState) -> _Shared:
+def _find_shared(ask: CompileInput, assembled: AssembledRows, standing: ChannelState, written: HeadParts) -> _Shared:
     """Return the prefix that the previous request had too: equal rows, and the equal items that the first other row
     begins with.
     """
+    sight = ask.snapshot
     before, head = sight.cached.standing, standing.head
     if not before.requests and not before.layout:
         return _Shared()
@@ -958,6 +978,9 @@ def _find_shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: Cha
     if assembled.order is None:
         return _Shared(above, before.tokens, before.size, max(0, total - above - before.tokens))
     tokens = size = 0
+    part = None if is_same_head else ask.find_shared_head(before, written.body)
+    if part is not None:
+        above = part.count_tokens(ask.terms.budget)
     if is_same_head:
         for each, mine in zip(assembled.order, sight.cached.rows, strict=False):
             if each is mine:
@@ -968,7 +991,7 @@ def _find_shared(sight: ChannelSnapshot, assembled: AssembledRows, standing: Cha
             same = takewhile(_is_same, zip(items, mine.row.items, strict=False))
             tokens += sum([item.tokens for item, _ in same])
             break
-    return _Shared(above, tokens, size, max(0, total - above - tokens))
+    return _Shared(above, tokens, size, max(0, total - above - tokens), part)
 
 
 def _is_same(items: tuple[Item, Item]) -> bool:

@@ -1,30 +1,17 @@
-"""Facts about one line of a request: causes of its tokens, tools, calls with their values, results with their calls.
-
-The lines of the head are the system prompt and each tool definition.
-"""
+"""Facts about one line of a request: causes of its tokens, tools, calls with their values, results with their calls."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise
-from typing import Literal, NamedTuple, TypeAlias, cast
+from typing import Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, as_object, decode, encode
-from contextc._sequence_comparison import count_common_prefix
-from contextc.compiler import ledger
-from contextc.compiler.manifest import RequestRecord
-from contextc.compiler.past_requests import find_epoch_start, without_marks
-from contextc.compiler.step import list_leading_messages
-from contextc.errors import ContextcError
-from contextc.formats.base import Formatter
+from contextc._json import JSONObject, encode
 from contextc.messages import AnyPart, Media, Message, Reasoning, ToolCall, ToolResult, Usage, UserNotice, to_plain_text
 from contextc.models import Model, Price
 from contextc.models.billing import apply_price, average_write_price
 from contextc.models.model_info import MILLION
-from contextc.models.tokens import iter_loaded_tools
-from contextc.store.transaction_engine import Transaction
-from contextc.tools.definitions import AnyTool, Tool, get_tool_name
 
 LineCause: TypeAlias = Literal["system", "tool", "result", "history", "reasoning", "media"]
 CAUSES: tuple[LineCause, ...] = ("system", "tool", "result", "history", "reasoning", "media")
@@ -168,115 +155,6 @@ def pair_details(lines: Iterable[tuple[int, LineDetails]]) -> Mapping[int, LineD
                 found[where[0]] = caller._replace(calls=calls)
         found[number] = line._replace(results=tuple(results))
     return found
-
-
-# ── lines of the head ─────────────────────────────────────────────────────────────────────────────────────────────────
-# The head of a request as parts: its system prompt and each tool definition, compared with the previous request.
-
-
-PartState: TypeAlias = Literal["unchanged", "new", "again"]
-PART_SIZE = 8
-"""Bytes that are added to the size of each part: a part of a few bytes has tokens of its own."""
-
-
-class HeadPart(NamedTuple):
-    """The system prompt, or one tool definition. `name` is the name of the tool, `definition` its JSON as sent.
-
-    `state` is "again" if the previous request had the same part, but not in a prefix that a cache could keep.
-    `is_changed` is True if the previous request had another version of it.
-    """
-
-    kind: Literal["system", "tool"]
-    text: str
-    name: str = ""
-    definition: JSONObject | None = None
-    state: PartState = "new"
-    is_changed: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes of the part, to distribute tokens by. Compositions distribute them in the same way."""
-        return len(self.text) if self.definition is None else weigh_definition(encode(_unwrap(self.definition)))
-
-    @property
-    def content(self) -> tuple[object, ...]:
-        """The content that is compared, without cache breakpoints."""
-        return (self.kind, self.text, self.name, without_marks(self.definition))
-
-    @property
-    def searched(self) -> str:
-        """The text with the whole definition, for a search."""
-        return self.text if self.definition is None else f"{self.text}\n{encode(self.definition).decode()}"
-
-
-def weigh_definition(raw: bytes) -> int:
-    """Return the bytes of a tool definition that a model reads: nothing of a tool whose loading is deferred."""
-    if b'"defer_loading"' not in raw:
-        return len(raw) + PART_SIZE
-    loaded = [len(encode(each)) for each in iter_loaded_tools([as_object(decode(raw))])]
-    return sum(loaded) + PART_SIZE if loaded else 0
-
-
-def _unwrap(definition: JSONObject) -> JSON:
-    """Return a tool definition without cache breakpoints, and without the list that Gemini has around it."""
-    inside = definition.get("functionDeclarations")
-    declared = cast(list[JSON], inside) if isinstance(inside, list) else list[JSON]()
-    return without_marks(declared[0] if len(declared) == 1 else definition)
-
-
-def load_whole_head(tx: Transaction, channel: int, record: RequestRecord) -> bytes | None:
-    """Return the head of a request; for a resumed session the head that it began with."""
-    whole = record if record.mode != "resume" else find_epoch_start(tx, channel, record)
-    return ledger.load_head(tx, channel, bytes.fromhex(whole.head))
-
-
-def split_head(formatter: Formatter, head: bytes | JSONObject | None) -> tuple[HeadPart, ...]:
-    """Return the parts of a head in cache order. Nothing is returned if it is missing or not in this format."""
-    if head is None:
-        return ()
-    body = cast(JSONObject, decode(head)) if isinstance(head, bytes) else head
-    leading = list_leading_messages(body, formatter.messages_key)
-    try:
-        request = formatter.decode_request({**body, formatter.messages_key: leading})
-        prompts = [request.system.text] if request.system is not None else []
-        prompts += [each.text for each in request.messages if each.role == "system"]
-        tools = build_tool_definition_parts(formatter, request.tools)
-    except ContextcError:
-        return ()
-    system = [HeadPart("system", text) for text in prompts if text]
-    return (*system, *tools) if formatter.caches_system_first else (*tools, *system)
-
-
-def build_tool_definition_parts(formatter: Formatter | None, tools: Sequence[AnyTool]) -> tuple[HeadPart, ...]:
-    """Return the tool definitions as parts. Without a formatter, they have the form of contextc."""
-    found: list[HeadPart] = []
-    for tool in tools:
-        name = get_tool_name(tool)
-        sent = formatter.encode_tools([tool]) if formatter is not None else []
-        definition = sent[0] if sent else cast(JSONObject, decode(encode(tool)))
-        description = tool.description if isinstance(tool, Tool) else ""
-        found.append(HeadPart("tool", f"{name}: {description}" if description else name, name, definition))
-    return tuple(found)
-
-
-def compare_heads(now: Sequence[HeadPart], before: Sequence[HeadPart] | None, is_shared: bool) -> tuple[HeadPart, ...]:
-    """Return the parts with their states. `is_shared`: the request begins with a prefix of the previous one.
-
-    Parts before the first that differs are unchanged in any case.
-    """
-    kept: PartState = "unchanged" if is_shared else "again"
-    if before is None:
-        return tuple([each._replace(state="unchanged" if is_shared else "new") for each in now])
-    known = [each.content for each in before]
-    names = {(each.kind, each.name) for each in before}
-    same = count_common_prefix([each.content for each in now], known)
-    first = 0 if same == len(now) == len(known) else same
-    return tuple([
-        each._replace(state="unchanged") if at < first
-        else each._replace(state=kept) if each.content in known
-        else each._replace(state="new", is_changed=(each.kind, each.name) in names)
-        for at, each in enumerate(now)
-    ])  # fmt: skip
 
 
 # ── costs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

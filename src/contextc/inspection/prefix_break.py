@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from contextc._json import decode
 from contextc.compiler import ledger
 from contextc.compiler.draft import NewRow
+from contextc.compiler.head_parts import load_whole_head
 from contextc.compiler.manifest import RequestRecord, record_from_json
 from contextc.compiler.past_requests import (
     comparable_bytes,
@@ -24,7 +25,6 @@ from contextc.compiler.past_requests import (
 )
 from contextc.compiler.step import Compiled
 from contextc.formats.base import Formatter, Request
-from contextc.inspection.line_details import load_whole_head
 from contextc.store import Store
 from contextc.store.ledger_schema import Channel, EpochReason, StoredRow
 from contextc.store.transaction_engine import Transaction

@@ -21,6 +21,7 @@ from contextc.compiler.compaction import load_last_usage
 from contextc.compiler.compiler import MessageCompiler
 from contextc.compiler.draft import Budget, CompilerOptionArguments
 from contextc.compiler.head_changes import apply_changes
+from contextc.compiler.head_parts import load_whole_head
 from contextc.compiler.history import FETCH_TOOL
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import ManifestLine, RequestRecord, record_from_json
@@ -37,7 +38,6 @@ from contextc.errors import (
 )
 from contextc.formats.base import Formatter
 from contextc.formats.registry import detect_tool_format
-from contextc.inspection.line_details import load_whole_head
 from contextc.inspection.request_details import (
     RequestDetails,
     is_new_item,

@@ -17,6 +17,7 @@ from contextc._json import JSONObject
 from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget, distribute
+from contextc.compiler.head_parts import HeadPart, compare_heads, load_whole_head, split_head
 from contextc.compiler.ledger import load_messages_by_place
 from contextc.compiler.manifest import Fragment, ManifestLine, RequestRecord
 from contextc.compiler.past_requests import (
@@ -37,18 +38,14 @@ from contextc.compiler.step import (
     render_sent_items,
 )
 from contextc.inspection.line_details import (
-    HeadPart,
     LineCause,
     LineDetails,
     LineResult,
     LineToolCall,
-    compare_heads,
     compute_item_costs,
     describe_parts,
-    load_whole_head,
     pair_details,
     searched_text,
-    split_head,
 )
 from contextc.inspection.prefix_break import load_compared_record
 from contextc.messages import AnyPart, Message, Usage
@@ -130,7 +127,7 @@ class RequestDetails(Struct, frozen=True, kw_only=True):
 
     @property
     def shared_tokens(self) -> int:
-        """The tokens of the shared prefix, counted like the lines: system prompt, tools and messages."""
+        """The tokens of the shared prefix: system prompt, tools and messages."""
         return self.record.shared_tokens
 
 
@@ -246,7 +243,7 @@ def preview_request_details(store: Store, compiled: Compiled) -> RequestDetails:
         shared = sum([len(each.row.items) for each in sealed])
     else:
         items, shared = list(draft.kept or ()), 0
-        if record.shared and record.why != EpochReason.NEW_ENCODER:
+        if record.shares_head and record.why != EpochReason.NEW_ENCODER:
             rows = next(
                 (n for n, (one, two) in enumerate(zip(order, sealed, strict=False)) if one is not two), len(order)
             )
@@ -292,7 +289,7 @@ def _head(
         now, then = store.read(work)
         formatter = load_channel_formatter(store, channel)
         parts = split_head(formatter, now)
-        return compare_heads(parts, split_head(formatter, then) if before is not None else None, bool(record.shared))
+        return compare_heads(parts, split_head(formatter, then) if before is not None else None, record)
 
     return read
 
@@ -307,7 +304,7 @@ def _preview_head(store: Store, compiled: Compiled) -> Callable[[], tuple[HeadPa
     def read() -> tuple[HeadPart, ...]:
         parts = split_head(formatter, compiled.head.body if compiled.mode == "full" else compiled.session_head)
         then = split_head(formatter, store.read(work)) if record.request > 1 else None
-        return compare_heads(parts, then, bool(record.shared))
+        return compare_heads(parts, then, record)
 
     return read
 
@@ -340,7 +337,7 @@ def _shared(
     is_previous = before is None or before.request == record.request - 1
     if not record.why and is_previous:
         return _items(rows[: len(rows) - record.added])
-    if not record.shared or record.why == EpochReason.NEW_ENCODER:
+    if not record.shares_head or record.why == EpochReason.NEW_ENCODER:
         return 0
     if before is None:  # a fork: its first rows are its parent's
         ends = accumulate(size for *_, size in rows)
@@ -822,36 +819,27 @@ of messages are estimated.
 
 
 def count_read_tokens(request: RequestDetails) -> int | None:
-    """Return the tokens of the shared prefix that the provider read from its cache.
+    """Return the tokens of the shared prefix that the provider read from its cache, in the units of the budget.
 
     None if that is unknown: without a shared prefix, without usage of this request and the previous one, and for models
     that cost nothing. A previous request that failed was not paid.
     """
-    read, shared = _count_all_read(request), request.shared_tokens
-    if read is None or not shared:
+    usage, shared, known = request.record.usage, request.shared_tokens, find_channel_model(request.channel)
+    is_free = known is not None and (known.price is None or not known.price.input)
+    if usage is None or not usage.input or not shared or is_free or not request.was_answered:
         return None
+    read = round(usage.cache_read * request.budget.input / usage.input)
     if read and shared - read <= max(MIN_DIFFERENCE, shared * MIN_SHARE):
         return shared
     return min(read, shared)
 
 
-def _count_all_read(request: RequestDetails) -> int | None:
-    """Return the tokens of a request that were read from the cache, in the units of its budget."""
-    usage, known = request.record.usage, find_channel_model(request.channel)
-    is_free = known is not None and (known.price is None or not known.price.input)
-    if usage is None or not usage.input or is_free or not request.was_answered:
-        return None
-    return round(usage.cache_read * request.budget.input / usage.input)
-
-
 def find_paid_again(request: RequestDetails, head: Sequence[int] = ()) -> frozenset[int]:
-    """Return the numbers of the lines in the shared prefix that were not read from the cache.
-
-    `head` are the tokens of the lines of the head, whose numbers are negative. If the head changed, lines of it before
-    the change can be unchanged, too.
+    """Return the numbers of the lines in the shared prefix that were not read from the cache. `head` are the tokens of
+    the lines of the head, whose numbers are negative.
     """
-    read = count_read_tokens(request) if request.shared_tokens else _count_all_read(request)
-    if read is None or (request.shared_tokens and read >= request.shared_tokens):
+    read = count_read_tokens(request)
+    if read is None or read >= request.shared_tokens:
         return frozenset()
     lines = [*accumulate(head, initial=0)]
     messages = [*accumulate(request.tokens[: request.shared], initial=request.above)]

@@ -54,7 +54,7 @@ class SentRequest:
     """One request of a channel: its record, and the step of a turn that sent it; None if no executor did.
 
     `number` is its number on its channel. `began` and `ended` are Unix milliseconds. The begin of a request of our own
-    is known only if an executor sent it. `status` is `ok`, `error`, `unfinished`, `unanswered` or `unrecorded`.
+    is not known if it was committed without one. `status` is `ok`, `error`, `unfinished`, `unanswered` or `unrecorded`.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class SentRequest:
     def began(self) -> int:
         if self.observed is not None and self.observed.began:
             return self.observed.began
-        return (self.step.started if self.step is not None else 0) or self.record.time
+        return (self.step.started if self.step is not None else 0) or self.record.began or self.record.time
 
     @property
     def stated_began(self) -> int:
@@ -124,7 +124,7 @@ class SentRequest:
         """Milliseconds until the reply ended; None if they are not known."""
         if self.observed is not None:
             return self.observed.latency
-        return (self.step.milliseconds or None) if self.step is not None else None
+        return (self.step.milliseconds or None) if self.step is not None else self.record.latency
 
     @property
     def first_chunk(self) -> int | None:
@@ -135,7 +135,7 @@ class SentRequest:
     @property
     def is_begin_known(self) -> bool:
         """False if only the time of the reply is known."""
-        return self.observed is not None or bool(self.step is not None and self.step.started)
+        return self.observed is not None or bool((self.step is not None and self.step.started) or self.record.began)
 
     @cached_property
     def status(self) -> str:
@@ -146,7 +146,7 @@ class SentRequest:
 
     @property
     def has_failed(self) -> bool:
-        """True if there is no complete answer. An answer that was not recorded may have been complete."""
+        """True if the answer is missing or incomplete. False if it was not recorded, because that is then unknown."""
         return self.observed.has_failed if self.observed is not None else self.status != "ok"
 
     @property
@@ -910,9 +910,9 @@ def _own_reply(
         error_type=failure.code if failure is not None else "",
         request_id=failure.request_id if failure is not None else "",
         error=error or next((each.error for each in messages if each.error), ""),
-        began=step.started if step is not None else None,
+        began=step.started if step is not None else record.began or None,
         ended=step.started + step.milliseconds if step is not None and step.milliseconds else record.time or None,
-        latency=step.milliseconds if step is not None and step.milliseconds else None,
+        latency=(step.milliseconds or None) if step is not None else record.latency,
         first_chunk=step.first_chunk if step is not None else None,
         usage=to_reported_usage(usage),
         cost=dollars,

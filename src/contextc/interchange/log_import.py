@@ -44,6 +44,7 @@ from contextc.observation.write_observed import ExchangeRecording, record_exchan
 from contextc.store import Store
 from contextc.store.conversation_list import IMPORTED
 from contextc.store.ledger_schema import Channel
+from contextc.store.raw_replies import pack_raw_reply
 from contextc.store.transaction_engine import Transaction
 
 # ── entries ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -91,8 +92,8 @@ class LoggedExchange(Struct, frozen=True, kw_only=True):
     `failed` is True for an error reply, `is_chat` for a chat request. `error` is the error reply, `status` the HTTP
     status. `answers` is a reply that is decoded already. Times are in Unix milliseconds; `first_chunk` is when the
     first part of the reply arrived. `usage` is what the logger counted, if the reply does not state it. `inexact`:
-    the body was put together from other facts. `stored_as` is the request in the store it was exported from. `note`
-    is a remark for the user.
+    the body was put together from other facts. `raw` is the reply as it was sent. `stored_as` is the request in the
+    store it was exported from. `note` is a remark for the user.
     """
 
     body: JSONObject | None = None
@@ -114,6 +115,7 @@ class LoggedExchange(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     answers: tuple[Message, ...] = ()
     inexact: bool = False
+    raw: bytes = b""
     stored_as: StoredRequest | None = None
     is_chat: bool = True
     note: str = ""
@@ -668,7 +670,12 @@ class LogImporter:
             ended=exchange.ended,
             first_chunk=exchange.first_chunk,
             code=exchange.status,
-            options=RecordOptions(key=logged.key, inexact=exchange.inexact, names=names),
+            options=RecordOptions(
+                key=logged.key,
+                inexact=exchange.inexact,
+                names=names,
+                raw=pack_raw_reply(exchange.raw, status=exchange.status) if exchange.raw else b"",
+            ),
         )
 
     def _find_exported(self, logged: _BatchedExchange) -> ObservedRequest | None:

@@ -29,7 +29,9 @@ from contextc.tools.definitions import get_tool_name
 
 
 class HeadFacts(NamedTuple):
-    """The facts of one head. `system` and `tools` are tokens."""
+    """The facts of one head. `system` and `tools` are tokens. Those of the settings count as the tools'; without tools,
+    as the system prompt's.
+    """
 
     hashes: HeadHashes = HeadHashes()
     system: int = 0
@@ -63,6 +65,7 @@ def _read_facts(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
     settings = {name: request.settings[name] for name in given.form.prefix_settings if name in request.settings}
     prompt = [*([request.system] if request.system is not None else []), *request.messages]
     tools = given.form.encode_tools(request.tools)
+    around = counter.count_settings(request.settings, has_tools=bool(tools))
     return HeadFacts(
         HeadHashes(
             static=_hash_prompt(prompt) if prompt else "",
@@ -70,8 +73,8 @@ def _read_facts(given: ObservedInput, counter: TokenCounter) -> HeadFacts:
             settings=_hash_hex(encode_canonical(settings)) if settings else "",
             encoder=encoder,
         ),
-        sum([counter.count_system(message.text) for message in prompt]),
-        counter.count_tools(tools) + counter.count_settings(request.settings, has_tools=bool(tools)),
+        sum([counter.count_system(message.text) for message in prompt]) + (0 if tools else around),
+        counter.count_tools(tools) + around if tools else 0,
         tuple([get_tool_name(tool) for tool in request.tools]),
     )
 

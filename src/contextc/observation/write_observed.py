@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from contextc._sequence_comparison import count_common_prefix
 from contextc.compiler import ledger
 from contextc.compiler.draft import Budget, has_signed_reasoning, hash_chunks, list_media
-from contextc.compiler.manifest import ObservedFacts, RequestRecord, record_to_json
+from contextc.compiler.head_parts import find_shared_head
+from contextc.compiler.manifest import ObservedFacts, RequestRecord, SharedHead, record_to_json
 from contextc.compiler.past_requests import split_elements
 from contextc.compiler.step import OBSERVED
 from contextc.errors import ContextcError, StoreCorrupt
@@ -382,8 +383,11 @@ class ExchangeRecording:
         chain = hash_chunks(before.chain if extends else "", [row.chunk for row in (fresh if extends else layout)])
         is_same_head = bool(before.requests) and not is_partial and not self._reason(before, head, "")
         shared = layout[: aligned.shared] if is_same_head else []
+        part = None if is_same_head or is_partial else self._find_shared_head(tx, before)
         above, tokens = head.system + head.tools, sum([row.row.tokens for row in layout])
         head_hash = hash_head(given.head)
+        budget = Budget(window=given.provider.model.window, system=head.system, tools=head.tools, used=tokens)
+        shared_head = above if is_same_head else part.count_tokens(budget) if part is not None else 0
         record = RequestRecord(
             request=before.requests + 1,
             mode=OBSERVED,
@@ -400,10 +404,12 @@ class ExchangeRecording:
                 *(each for each in (remark, given.unreadable) if each),
                 *(text for action in self.options.actions for text in action.describe()),
             ),
-            budget=Budget(window=given.provider.model.window, system=head.system, tools=head.tools, used=tokens),
-            shared=above + sum([row.row.tokens for row in shared]) if is_same_head else 0,
+            budget=budget,
+            shared=shared_head + sum([row.row.tokens for row in shared]),
             shared_bytes=sum([len(row.chunk) for row in shared]),
-            previous_input=(before.input or before.above + before.tokens) if is_same_head else 0,
+            is_bare=not head.hashes.static and not head.tools,
+            shared_head=part,
+            previous_input=(before.input or before.above + before.tokens) if shared_head or is_same_head else 0,
             branch=tip.branch,
             tip=tip.seq,
             time=self.ended or self.began,
@@ -447,6 +453,7 @@ class ExchangeRecording:
             tip=replies[-1][1].id if replies else tip.id.hex(),
             produced=tuple([self._item(where, message) for where, message in replies[:1]]),
             head=head.hashes,
+            head_place=(known.number, record.head),
             tools=head.names,
             chain=chain,
             size=sum([len(row.chunk) for row in layout]),
@@ -516,6 +523,12 @@ class ExchangeRecording:
         if old.settings != new.settings:
             return EpochReason.SETTINGS_CHANGED
         return REASONS.get(change, "")
+
+    def _find_shared_head(self, tx: Transaction, before: ChannelState) -> SharedHead | None:
+        """Return what the head shares with that of the previous request, if it changed."""
+        number, name = before.head_place
+        stored = ledger.load_head(tx, number, bytes.fromhex(name)) if name else None
+        return find_shared_head(self.given.form, self.given.head or b"{}", stored) if stored is not None else None
 
     def _change(self, aligned: RowAlignment, is_summarized: bool) -> str:
         """Return how the client changed its history; "" if it only added to it."""

@@ -218,11 +218,14 @@ class PrefixBreakView(Struct, frozen=True, kw_only=True):
 class SharedPrefixView(Struct, frozen=True, kw_only=True):
     """The prefix shared with the previous request.
 
-    `tokens` counts the prompt, the tools and the shared lines; `bytes` counts the unchanged messages. `read` are the
-    tokens of it that the provider read from its cache; null if that is unknown. The rest was paid again.
+    `tokens` counts the prompt, the tools and the shared lines; `bytes` counts the unchanged messages. `listed` are the
+    tokens that these have among the lines: more than `tokens`, if the provider counted fewer for the whole previous
+    request. `read` are the tokens of it that the provider read from its cache; null if that is unknown. The rest was
+    paid again.
     """
 
     tokens: int
+    listed: int = 0
     read: int | None = None
     bytes: int
     of_bytes: int
@@ -412,6 +415,7 @@ def _summary_fields(seen: RequestDetails, format: str, broke: PrefixBreak) -> di
     same = (record.shared_bytes if broke.same is None else broke.same) if seen.shared else 0
     shared = SharedPrefixView(
         tokens=seen.shared_tokens,
+        listed=record.listed_shared_tokens,
         read=count_read_tokens(seen),
         bytes=min(same, seen.size),
         of_bytes=seen.size,

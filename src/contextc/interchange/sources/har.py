@@ -3,6 +3,8 @@
 import base64
 import binascii
 from collections.abc import Iterator
+from typing import cast
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
@@ -11,6 +13,7 @@ from contextc._json import JSON, JSONObject, as_object, as_objects
 from contextc.interchange.input_files import FileSample, ImportInput
 from contextc.interchange.log_import import LoggedExchange, StoredRequest, first_chunk_time, parse_exchange
 from contextc.interchange.spans import find_path
+from contextc.observation.exchange_redaction import find_credentials, mask_value
 
 OWN_FIELD = "_contextc"
 ABOUT = "HAR recordings of a browser or a proxy"
@@ -51,11 +54,15 @@ def _exchange(entry: JSONObject) -> LoggedExchange | None:
         status=status if isinstance(status, int) else 0,
         headers=read_headers(request),
     )
-    text = _text(_content(entry))
-    if text == "" and not found.failed:
+    data = _read_body(entry)
+    if data is None:
+        return replace(found, reply=None, note="a reply with invalid base64")
+    if not data and not found.failed:
         return replace(found, reply=None, note="")
-    is_broken = text is None
-    return replace(found, reply=None, note="a reply with invalid base64") if is_broken else found
+    if stored_as is not None:  # contextc wrote this reply itself, from messages
+        return found
+    credentials = find_credentials(found.headers.items(), urlsplit(found.address).query)
+    return replace(found, raw=cast(bytes, mask_value(data, credentials)))
 
 
 def read_headers(request: JSONObject) -> dict[str, str]:
@@ -94,20 +101,17 @@ def _as_log_entry(entry: JSONObject) -> JSONObject:
     return {
         "timestamp": entry.get("startedDateTime"),
         "request": {"url": request.get("url"), "body": as_object(request.get("postData")).get("text")},
-        "response": {"status": response.get("status"), "body": _text(_content(entry))},
+        "response": {"status": response.get("status"), "body": (_read_body(entry) or b"").decode("utf-8", "replace")},
     }
 
 
-def _content(entry: JSONObject) -> JSONObject:
-    return as_object(as_object(entry.get("response")).get("content"))
-
-
-def _text(content: JSONObject) -> str | None:
+def _read_body(entry: JSONObject) -> bytes | None:
     """Return the body of the reply; None if its base64 is invalid."""
+    content = as_object(as_object(entry.get("response")).get("content"))
     text = str(content.get("text") or "")
     if content.get("encoding") != "base64":
-        return text
+        return text.encode("utf-8", "replace")
     try:
-        return base64.b64decode("".join(text.split()), validate=True).decode("utf-8", "replace")
+        return base64.b64decode("".join(text.split()), validate=True)
     except (binascii.Error, ValueError):
         return None

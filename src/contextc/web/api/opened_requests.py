@@ -8,14 +8,13 @@ from msgspec.structs import asdict, replace
 
 from contextc._json import JSON, JSONObject, find_json_problem
 from contextc.compiler.draft import Budget, distribute
+from contextc.compiler.head_parts import HeadPart, build_tool_definition_parts
 from contextc.errors import ContextcError, InvalidRequest, InvalidSetting
 from contextc.formats import formatter
 from contextc.formats.base import Request
 from contextc.formats.rules_docs import find_rule, render_rule
 from contextc.inspection.line_details import (
-    HeadPart,
     LineDetails,
-    build_tool_definition_parts,
     compute_item_costs,
     describe_parts,
     pair_details,
@@ -67,29 +66,36 @@ class OpenedRequest:
         self.model_facts = _find_model(self.model)
         self.counter = _counter(opened, self.model_facts)
         self.prompt, self.messages = _split_system_prompt(request)
-        self.system = self.counter.count_system(self.prompt) + (self.counter.overhead if self.messages else 0)
+        self.system = self.counter.count_system(self.prompt)
         self.tools = (
             self.counter.count_tools(formatter(opened.format).encode_tools(request.tools)) if request.tools else 0
         )
         self.formatter = formatter(opened.format) if opened.format != OWN_FORMAT else None
         self.tool_list = request.tools
+        self.overhead = self.counter.overhead if self.messages else 0
+        if self.system:
+            self.system, self.overhead = self.system + self.overhead, 0
+        elif self.tools:
+            self.tools, self.overhead = self.tools + self.overhead, 0
         self.tokens = [self.counter.count_message(message) for message in self.messages]
 
     @property
     def total(self) -> int:
-        return self.system + self.tools + sum(self.tokens)
+        return self.system + self.tools + self.overhead + sum(self.tokens)
 
     def budget(self) -> BudgetView:
-        used = sum(self.tokens)
+        used = self.overhead + sum(self.tokens)
         window = self.model_facts.window if self.model_facts is not None else None
         reserve = min(self.max_output_tokens, window or 0)
-        budget = Budget(window=window or 0, system=self.system, tools=self.tools, reserve=reserve, used=used)
-        parts = distribute_window(budget, dynamic=0, history=used, new=0)
+        budget = Budget(
+            window=window or 0, system=self.system, tools=self.tools, reserve=reserve, used=used, overhead=self.overhead
+        )
+        parts = distribute_window(budget, dynamic=0, history=budget.messages, new=0)
         is_known = window is not None
         return as_view(
             BudgetView,
             budget,
-            **asdict(parts) | {"overhead": 0, "margin": 0, "free": parts.free if is_known else None},
+            **asdict(parts) | {"margin": 0, "free": parts.free if is_known else None},
             window=window,
             available=budget.available if is_known else None,
             room=budget.room if is_known else None,
@@ -102,7 +108,7 @@ class OpenedRequest:
         head = [("tool", part.text, tokens) for part, tokens in self._tool_parts(detailed)]
         head += [("system", self.prompt, self.system)] if self.prompt else []
         shown = [tokens for _, _, tokens in head] + list(self.tokens)
-        above = self.system + self.tools - sum(shown[: len(head)])
+        above = self.total - sum(shown)
         costs = compute_item_costs(self.model_facts, shown, above, None)
         found = [
             _line(0, 0, kind, kind, tokens, cost, text, "")

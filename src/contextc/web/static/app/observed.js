@@ -4,7 +4,7 @@ import { openedFile } from "./route.js";
 
 const KINDS = { agent: "sub-agent", side: "side request" };
 const STATUSES = { error: "failed", unfinished: "failed: reply broke off", unanswered: "failed: no answer" };
-/** Return true if an observed request has no complete answer. One that was not recorded may have been complete. */
+/** Return true if the answer of an observed request is missing or incomplete; false if it was not recorded, because that is then unknown. */
 export const hasFailed = (observed) => Boolean(observed) && observed.status !== "ok" && observed.status !== "unrecorded";
 /** The reason of the server for a request that the user stopped. */
 const STOPPED = "It was stopped.";

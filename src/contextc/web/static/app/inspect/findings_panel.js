@@ -298,7 +298,7 @@ function CostTable({ costs, name, step }) {
     </table>
     ${lines.length > shown.length && html`<button type="button" class="button quiet" onClick=${() => setAll(true)}>Show all ${number(lines.length)}</button>`}
     ${costs.unpriced > 0 && html`<p class="soft">${plural(costs.unpriced, "request")} of unknown cost not included.</p>`}
-    ${costs.rewrite_factor > 1.05 && html`<p class="soft">Each token was paid anew ${costs.rewrite_factor.toFixed(1)} times on average: written to the cache, or uncached.</p>`}
+    ${costs.rewrite_factor > 1.05 && html`<p class="soft">Rewrite factor ${costs.rewrite_factor.toFixed(1)}: tokens written to the cache (uncached ones, if none were written), divided by the largest request. 1.0 means that everything was paid in full once.</p>`}
   </aside>`;
 }
 

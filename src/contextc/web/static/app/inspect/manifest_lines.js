@@ -207,7 +207,13 @@ function Prefix({ shared, selection, sent }) {
   const what = [above, messages > 0 && (messages === sent ? `all ${plural(sent, "message")}` : `the first ${number(messages)} of ${plural(sent, "message")}`)];
   return html`<p class="prefix ${messages || head ? "" : "is-head-only"}" data-testid="prefix"><span class="rail-cap"
       aria-hidden="true"></span>
-    <span>Same as in the previous request: <b>${number(shared.tokens)} tokens</b>${what.some(Boolean) && `: ${what.filter(Boolean).join(", ")}`}${paidAgain(shared)}</span></p>`;
+    <span>Same as in the previous request: <b>${number(shared.tokens)} tokens</b>${what.some(Boolean) && `: ${what.filter(Boolean).join(", ")}`}${listedTokens(shared)}${paidAgain(shared)}</span></p>`;
+}
+
+/** Return why the rows of an unchanged prefix have more tokens than it; "" if they have not. */
+function listedTokens({ tokens, listed }) {
+  if (!(listed > tokens)) return "";
+  return `. In the rows they are ${number(listed)}: estimated shares of this request. The whole previous request had ${number(tokens)}`;
 }
 
 /** Return what of an unchanged prefix was not read from the cache; "" if all of it was, or if that is unknown. */

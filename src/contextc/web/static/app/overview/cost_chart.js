@@ -51,23 +51,31 @@ export function hourBarsOf(hours) {
   }));
 }
 
+/** Return what each bar stands for. */
+function unitOf([{ from, to, hour }]) {
+  const length = Math.round((dayStart(to) - dayStart(from)) / 86_400_000) + 1;
+  return hour !== undefined ? "hour" : UNITS.find(([days]) => length <= days)?.[1];
+}
+
 const dayLabel = (day) => label.format(new Date(dayStart(day)));
 const spanLabel = ({ from, to, hour }) =>
   (from === to ? `${dayLabel(from)}${hour === undefined ? "" : `, ${hour}:00`}` : `${dayLabel(from)} – ${dayLabel(to)}`);
 
-const SCALES = [["day", "Day"], ["hour", "Hour"], ["model", "Model"]];
+const SCALES = ["day", "hour", "model"];
 
 /** @param {{data: object}} props the overview of the server */
 export function CostChart({ data }) {
   const { days, hours, by_model: models, totals } = data;
   if (!days.length) return null;
   const hasCost = totals.cost !== null;
-  const scale = SCALES.some(([name]) => name === route.value.query.by) ? route.value.query.by : days.length === 1 ? "hour" : "day";
-  const bars = scale === "hour" ? hourBarsOf(hours) : barsOf(days);
+  const scale = SCALES.includes(route.value.query.by) ? route.value.query.by : days.length === 1 ? "hour" : "day";
+  const spans = barsOf(days);
+  const bars = scale === "hour" ? hourBarsOf(hours) : spans;
+  const titles = { day: unitOf(spans).replace(/^./, (letter) => letter.toUpperCase()), hour: "Hour", model: "Model" };
   return html`<figure class="cost-chart" data-testid="cost-chart">
     <div class="choice" role="group" aria-label="Cost by">
-      ${SCALES.map(([name, text]) => html`<button key=${name} type="button" aria-pressed=${String(name === scale)}
-          onClick=${() => setQuery({ by: name })}>${text}</button>`)}
+      ${SCALES.map((name) => html`<button key=${name} type="button" aria-pressed=${String(name === scale)}
+          onClick=${() => setQuery({ by: name })}>${titles[name]}</button>`)}
     </div>
     ${scale === "model" ? html`<${ModelBars} models=${models} hasCost=${hasCost} />` : html`<${TimeBars} key=${scale} bars=${bars} hasCost=${hasCost} />`}
   </figure>`;
@@ -102,8 +110,7 @@ function TimeBars({ bars, hasCost }) {
     setChosen(to);
     event.currentTarget.children[to].focus();
   };
-  const length = Math.round((dayStart(bars[0].to) - dayStart(bars[0].from)) / 86_400_000) + 1;
-  const unit = bars[0].hour !== undefined ? "hour" : UNITS.find(([days]) => length <= days)?.[1];
+  const unit = unitOf(bars);
   const edges = unit === "hour" ? bars.filter(({ hour }) => hour === 0) : [bars[0], bars.at(-1)];
   return html`<figcaption><b>${hasCost ? "Cost" : "Tokens"} per ${unit}</b>
       <span class="soft">highest: ${hasCost ? dollars(highest) : tokens(highest)}</span></figcaption>
@@ -113,6 +120,6 @@ function TimeBars({ bars, hasCost }) {
         <span style=${{ height: `${highest ? Math.max(value(bar) ? 2 : 0, (100 * value(bar)) / highest) : 0}%` }}></span>
       </button>`)}
     </div>
-    <p class=${`cost-axis soft${unit === "hour" ? " of-hours" : ""}`} aria-hidden="true">${edges.map((bar, index) => html`<span
+    <p class=${`cost-axis soft${unit === "hour" ? " of-hours" : ""}`} style=${{ "--bars": bars.length }} aria-hidden="true">${edges.map((bar, index) => html`<span
         key=${index}>${dayLabel(index && unit !== "hour" ? bar.to : bar.from)}</span>`)}</p>`;
 }
