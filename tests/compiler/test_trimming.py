@@ -173,6 +173,34 @@ def test_the_rest_of_an_oversized_result_is_read_from_the_offset_that_is_named()
     assert read.startswith(result[offset : offset + 50])
 
 
+@pytest.mark.parametrize(("sizes", "opening"), [((2_500,) * 5, 20), ((450,) * 6, 20), ((2_500,) * 3, 700)])
+def test_the_results_of_one_step_are_shortened_where_together_they_do_not_fit(
+    sizes: Sequence[int], opening: int
+) -> None:
+    """Guarantee 7.3: each is within the limit of one result. All of them are shown, and short ones are whole."""
+    compiler = compiler_for(window=4_000)
+    compiler.store.append("c", of_tokens(compiler, opening))
+    first = compiler.compile("c", tools=[LOOK])
+    calls = [cc.tool_call(f"call{number}", "look", {}) for number in range(len(sizes) + 1)]
+    with compiler.attempt(first) as attempt:
+        attempt.commit(cc.assistant(tool_calls=calls))
+    for call, size in zip(calls, (*sizes, 20), strict=True):
+        result = f"HEAD {call.id} {filler_text(size)} TAIL {call.id}."
+        compiler.store.append("c", cc.tool_result(call.id, "look", result))
+    second = compiler.compile("c", tools=[LOOK])
+    assert second.budget.used <= second.budget.available
+    assert begins_with(blocks(second.params), blocks(first.params))
+    assert [line.why for line in second.manifest.lines if line.role == "tool"] == ["shortened"] * len(sizes) + [""]
+    assert all(f"HEAD {call.id}" in texts(second) and f"TAIL {call.id}." in texts(second) for call in calls)
+    assert texts(second).count("fetch_result with id") == len(sizes)
+    with compiler.attempt(second) as attempt:
+        attempt.commit(cc.assistant("Seen."))
+    compiler.store.append("c", cc.user("Go on."))
+    third = compiler.compile("c", tools=[LOOK])
+    assert not third.manifest.why
+    assert begins_with(blocks(third.params), blocks(second.params))
+
+
 def test_the_reserve_shrinks_where_that_helps_but_not_below_4000() -> None:
     """Guarantee 7.2: and not at all where it was not above."""
     compiler = compiler_for(window=20_000, output=8_000)

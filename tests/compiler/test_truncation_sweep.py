@@ -128,7 +128,7 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
                 seen["overflow"] += 1
                 continue
             seen["request"] += 1
-            assert needed <= compiled.budget.available
+            is_whole = needed + notice <= compiled.budget.available
             assert seed % 3 or not cc.lint(compiled.params, format=format)
             assert is_paired(compiled.params, format)
             shown = [line for line in compiled.manifest.lines if line.shown]
@@ -137,6 +137,8 @@ def test_no_cut_leaves_an_orphan_begins_without_the_user_or_drops_the_current_me
             body = encode(decode(compiled.body)).decode()
             for message in stays:
                 text = message.text or "".join(result.text for result in message.tool_results)
+                if message.role == "tool" and not is_whole:  # it may be shortened, and still begins as it was
+                    text = text.partition(" ")[0]
                 assert text in body, f"conversation {seed} at {budget} lost {text!r}"
     assert sum((seen["overflow"], seen["request"])) == CONVERSATIONS * len(BUDGETS)
     assert seen["cut"] > 1.6 * CONVERSATIONS, seen

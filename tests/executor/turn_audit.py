@@ -84,6 +84,7 @@ class Channel(Struct):
     """The last request of a channel; what there was room for when its epoch began, and how much of it was taken."""
 
     blocks: list[bytes]
+    newest: int
     epoch: int
     available: int
     taken: int
@@ -177,15 +178,18 @@ class Audit:
     def _prefix(self, compiler: cc.MessageCompiler, step: StepRecord, body: bytes) -> None:
         name, manifest = f"{step.provider}:{step.model}", compiler.explain(self.name, step.request)
         now, before, budget = blocks(decode(body)), self.channels.get(name), manifest.budget
+        newest = max(line.seq for line in manifest.lines)
         if before is None:
-            self.channels[name] = Channel(now, manifest.epoch, budget.available, budget.used)
+            self.channels[name] = Channel(now, newest, manifest.epoch, budget.available, budget.used)
             return
         assert (manifest.epoch > before.epoch) == bool(manifest.why)
         kept = begins_with(now, before.blocks)
         told = f"request {step.request} of {name}: {manifest.why or 'not a word'}"
         assert kept or manifest.why, told
-        assert not kept or manifest.why in ("", "compaction"), told  # a summary may turn out not to be worth it
-        before.blocks = now
+        # A cut may find all that it leaves out in what is new. A summary may turn out not to be worth it.
+        cut = manifest.why == "over budget" and any(line.why and line.seq > before.newest for line in manifest.lines)
+        assert not kept or cut or manifest.why in ("", "compaction"), told
+        before.blocks, before.newest = now, newest
         if manifest.why:
             more, room = budget.wanted - before.taken, budget.available
             summed_up = manifest.why == "compaction"  # by whichever model: a summary is the agent's

@@ -181,3 +181,42 @@ def test_media_without_data_can_be_converted(name: str) -> None:
     body = {form.messages_key: json.loads(text.replace("iVBORw0K", ""))}
     for target in NAMES:
         assert "well?" in json.dumps(cc.convert(body, source=name, target=target))
+
+
+def system_block(block: JSONObject, **fields: JSON) -> JSONObject:
+    """A request of Anthropic with a system message between the others."""
+    message: JSONObject = {"role": "system", "content": [block], **fields}
+    return {"model": "claude-opus-4-8", "max_tokens": 100, "messages": [{"role": "user", "content": "Hi."}, message]}
+
+
+def more_tools(tool: JSONObject) -> JSONObject:
+    item: JSONObject = {"type": "additional_tools", "role": "developer", "tools": [tool]}
+    return {"model": "gpt-5.6", "input": [{"role": "user", "content": "Hi."}, item]}
+
+
+@pytest.mark.parametrize(
+    ("source", "body"),
+    [
+        ("anthropic", system_block({"type": "tool_addition", "tool": {"type": "tool_reference"}})),
+        ("anthropic", system_block({"type": "tool_removal", "tool": {"type": "tool_reference", "name": []}})),
+        ("anthropic", system_block({"type": "tool_addition", "tool": {"type": "tool_definition"}})),
+        (
+            "anthropic",
+            system_block(
+                {
+                    "type": "tool_addition",
+                    "tool": {"type": "tool_definition", "definition": {"name": "a", "input_schema": "x"}},
+                }
+            ),
+        ),
+        ("anthropic", system_block({"type": "text", "text": "Go."}, output_config=[{"effort": "low"}])),
+        ("openai_responses", more_tools({"type": "function", "name": []})),
+        ("openai_responses", more_tools({"type": "function", "name": "a", "parameters": "x"})),
+    ],
+)
+def test_a_malformed_change_of_tools_or_effort_is_left_out(source: str, body: JSONObject) -> None:
+    """Guarantee 15.1: a block of a message that adds or removes tools is checked as far as it is read."""
+    for target in others(source):
+        made = cc.convert(body, source=source, target=target)
+        assert not made.get("tools")
+        assert problems(target, made) == []

@@ -338,7 +338,7 @@ class _View:
         if tokens > self.oversized and (shown.role == "tool" or item.texts or message.trigger):
             texts = [result.text for result in shown.tool_results] or [message.text] * bool(message.trigger)
             texts += [text for media in list_media(message) if (text := self._read_file(media)) is not None]
-            limit = _limit(texts, self.oversized, self.draft)
+            limit = find_character_limit(texts, self.oversized, self.draft.counter)
             if limit:
                 item = replace(item, limit=limit)
                 shown = render_item(item, message, fetchable=self.draft.fetchable)
@@ -506,9 +506,9 @@ def _late_result_title(tool: str, call_id: str) -> str:
     return f"[The result of {tool}, call {call_id}, which was still missing:]"
 
 
-def _limit(texts: Iterable[str], tokens: int, draft: Draft) -> int:
+def find_character_limit(texts: Iterable[str], tokens: int, counter: TokenCounter) -> int:
     """Return the maximum length in characters for texts above this number of tokens; 0 if there are none."""
-    lengths = [(len(text), counted) for text in texts if (counted := draft.counter.count_text(text)) > tokens]
+    lengths = [(len(text), counted) for text in texts if (counted := counter.count_text(text)) > tokens]
     return max(80, min(length * tokens // counted for length, counted in lengths) * 9 // 10) if lengths else 0
 
 

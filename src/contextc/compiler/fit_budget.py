@@ -8,8 +8,9 @@ turn. So no text goes while results could, and the latest of what a summary cove
 to the low mark, so that the prefix, and with it the provider's cache, is stable for many steps. Calls and results are
 already grouped and are never separated. The new message, pinned messages, the latest summary and the step that waits
 for an answer are never dropped. Fragments of the current turn go if it would not fit otherwise. If the rest does not
-fit, nothing is sent. A message that is too long, and was never answered, is protected only until the next one comes. A
-new message of a trigger is not protected: it is left out before anything that must stay.
+fit, results of the step that waits are shortened, the longest first; if that is not enough, nothing is sent. A message
+that is too long, and was never answered, is protected only until the next one comes. A new message of a trigger is not
+protected: it is left out before anything that must stay.
 
     Before (available 1,000)            After (low mark 700)
     user       Find the bug.     50     user       Find the bug.                        50
@@ -27,7 +28,7 @@ from operator import itemgetter
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc.compiler.agent_view import select_visible
+from contextc.compiler.agent_view import find_character_limit, select_visible
 from contextc.compiler.draft import Budget, Draft, LeftOutMessage, render_item
 from contextc.compiler.kept_history import KeptHistory, ShownTexts
 from contextc.compiler.message_cache import derive
@@ -142,7 +143,13 @@ def _begin_epoch(draft: Draft, reason: str, *, cut: bool) -> Draft:
         is_ours = counted and budget.measured and not draft.provider.runs_tools
         factor = max(draft.factor, (budget.used - budget.overhead) / counted) if is_ours else draft.factor
         room = _Trimmer(draft, items, factor)
-        items = room.trim()
+        try:
+            items = room.trim()
+        except ContextOverflow:
+            needed, room = room.total, _Trimmer(draft, items, factor)
+            if not room.shorten_waiting_results(needed):
+                raise
+            items = room.trim()
         budget = replace(room.budget, wanted=room.wanted)
         left += tuple(room.left)
         gone = [(DOES_NOT_FIT if slot.pinned else OF_EARLIER_TURNS)(slot.item.fragment) for slot in room.fragments_gone]
@@ -267,6 +274,11 @@ def _has_text(message: Message) -> bool:
 def _may_reduce(slot: _TrimSlot) -> bool:
     item = slot.item
     return not (slot.pinned or slot.gone or item.kind != "message" or item.verbatim or item.only or item.failed)
+
+
+def _may_shorten(slot: _TrimSlot) -> bool:
+    item = slot.item
+    return not (slot.pinned or item.kind != "message" or item.verbatim or item.decayed or item.texts)
 
 
 class _Trimmer:
@@ -421,8 +433,7 @@ class _Trimmer:
         step = [slot for slot in self.slots[last:] if slot.item.role in ("assistant", "tool")] if last > start else []
         staying = [*step, waiting[-1], *([self.slots[start]] if step else [])]
         staying += [slot for slot in self.slots if slot.pinned and not any(slot is each for each in staying)]
-        room = int((self.budget.available + max(0, self.budget.reserve - MIN_RESERVE)) / self.factor)
-        room -= self.overhead + sum([slot.item.tokens for slot in staying])
+        room = self._max_room() - self.overhead - sum([slot.item.tokens for slot in staying])
         gone = [slot for slot in waiting[:-1] if slot.item.tokens > room and self._drop(slot, LeftOutReason.TOO_LONG)]
         if not gone:
             return
@@ -439,21 +450,55 @@ class _Trimmer:
             self.total += tokens
 
     def _mark(self) -> int:
-        """Return the target of trimming. If what must stay leaves little room above the low mark, half of the rest is
-        kept.
-        """
-        room = int(self.budget.available / self.factor)
-        if self.options.strategy != "chunked":
-            return room
+        """Return the target of trimming."""
         last, opening = self._staying()
         staying = [
             slot.item.tokens
             for index, slot in enumerate(self.slots)
             if slot.pinned or index >= last or index == opening
         ]
-        must = self.must = self.overhead + sum(staying)
+        self.must = self.overhead + sum(staying)
+        return self._mark_beside(self.must, int(self.budget.available / self.factor))
+
+    def _mark_beside(self, must: int, room: int) -> int:
+        """Return the target of trimming. If what must stay leaves little room above the low mark, half of the rest is
+        kept.
+        """
+        if self.options.strategy != "chunked":
+            return room
         low = int(room * self.options.low)
         return low if must < low * 3 // 4 else max(low, must + (room - must) // 2)
+
+    def _max_room(self) -> int:
+        """Return the tokens of messages that fit if the reserve shrinks as far as it may."""
+        return int((self.budget.available + max(0, self.budget.reserve - MIN_RESERVE)) / self.factor)
+
+    def shorten_waiting_results(self, needed: int) -> bool:
+        """Shorten the results that wait for an answer, the longest first, because all that must stay needs so many
+        tokens. Return False if that saves nothing.
+
+        Each of them is within the limit of one result, but a step may have many.
+        """
+        self.turns = self._turns()
+        waiting = [slot for slot in self.slots[self._staying()[0] :] if slot.item.role == "tool" and _may_shorten(slot)]
+        if self.options.slides or not waiting:
+            return False
+        before, counter, fetchable = self.total, self.draft.counter, self.draft.fetchable
+        mark = self._mark_beside(needed - sum([slot.item.tokens for slot in waiting]), self._max_room())
+        target, most = before - (needed - mark), self.draft.oversized
+        known = self.messages or self._load_messages([slot.item for slot in waiting])
+        while self.total > target and most > MIN_STUB_TOKENS:
+            most = most * 3 // 4
+            for slot in waiting:
+                message = known.get(slot.item.place)
+                if message is None or slot.item.tokens <= most:
+                    continue
+                if limit := find_character_limit([result.text for result in message.tool_results], most, counter):
+                    item = replace(slot.item, limit=limit)
+                    tokens = counter.count_message(render_item(item, message, fetchable=fetchable))
+                    if tokens < slot.item.tokens:
+                        self._set_item(slot, replace(item, tokens=tokens))
+        return self.total < before
 
     def _reserve_for_history(self) -> None:
         """Count what is kept of messages that are not shown: what was kept before, and room for the index.

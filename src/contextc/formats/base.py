@@ -14,7 +14,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, assert_nev
 from msgspec import Struct
 from msgspec.structs import replace
 
-from contextc._json import JSON, JSONObject, as_object, encode, id_text
+from contextc._json import JSON, JSONObject, as_object, as_objects, encode, id_text
 from contextc.errors import InvalidInput, InvalidReply, InvalidRequest
 from contextc.formats.lint_engine import ParsedRequest, RuleFinding, RuleSet
 from contextc.formats.message_preparation import (
@@ -739,6 +739,18 @@ def without_cache_control(block: JSONObject) -> JSONObject:
 def text_of(value: JSON) -> str:
     """Return the value if it is a string, else ""."""
     return value if isinstance(value, str) else ""
+
+
+def list_valid_tools(values: JSON) -> tuple[JSONObject, ...]:
+    """Return the tool definitions in a block of a message, without those whose name or schema is malformed."""
+    return tuple(
+        [
+            tool
+            for tool in as_objects(values)
+            if isinstance(tool.get("name", ""), str)
+            and all([isinstance(tool.get(key) or {}, dict) for key in ("input_schema", "parameters")])
+        ]
+    )
 
 
 def native_tool_label(tool: NativeTool) -> str:

@@ -5,7 +5,7 @@ from typing import ClassVar, cast
 
 from msgspec.structs import replace
 
-from contextc._json import JSONObject
+from contextc._json import JSONObject, as_object
 from contextc.formats.anthropic.codec import (
     BETWEEN_KEY,
     CHANGE_BLOCKS,
@@ -42,6 +42,7 @@ from contextc.formats.base import (
     Request,
     cache_control,
     list_cache_controls,
+    list_valid_tools,
     own_extra,
     tag_system_blocks,
     text_of,
@@ -192,17 +193,20 @@ class AnthropicFormatter(CodecFormatter):
         return EncodedChange(Message(role="system", parts=parts, extra={self.provider: own}), tuple(needed))
 
     def read_change(self, block: JSONObject) -> HeadChange | None:
-        tool = cast(JSONObject, block.get("tool"))
-        if not self._is_change(block) or tool.get("type") not in ("tool_definition", "tool_reference"):
+        if not self._is_change(block):
             return None
-        if tool["type"] == "tool_definition":
-            return HeadChange(added=(tool["definition"],))
-        is_removal = block["type"] == "tool_removal"
-        return HeadChange(removed=(tool["name"],)) if is_removal else HeadChange(returned=(tool["name"],))
+        tool = cast(JSONObject, block.get("tool"))
+        kind, name = tool.get("type"), text_of(tool.get("name"))
+        if kind == "tool_definition":
+            definitions = list_valid_tools([tool.get("definition")])
+            return HeadChange(added=definitions) if definitions else None
+        if kind != "tool_reference" or not name:
+            return None
+        return HeadChange(removed=(name,)) if block["type"] == "tool_removal" else HeadChange(returned=(name,))
 
     def read_message_effort(self, message: Message) -> str:
-        fields = cast(JSONObject, own_extra(message.extra, self.provider).get(FIELDS_KEY) or {})
-        return text_of(cast(JSONObject, fields.get("output_config") or {}).get("effort"))
+        fields = as_object(own_extra(message.extra, self.provider).get(FIELDS_KEY))
+        return text_of(as_object(fields.get("output_config")).get("effort"))
 
     def encode_native(self, context: NativeContext) -> NativeSettings:
         names = self.name_codec.names

@@ -4,7 +4,16 @@ from collections.abc import Collection, Mapping, Sequence
 
 from contextc._json import JSON, JSONObject
 from contextc.errors import InvalidSetting
-from contextc.formats.base import Codec, CodecFormatter, EncodedChange, EncodedSegment, HeadChange, Request, text_of
+from contextc.formats.base import (
+    Codec,
+    CodecFormatter,
+    EncodedChange,
+    EncodedSegment,
+    HeadChange,
+    Request,
+    list_valid_tools,
+    text_of,
+)
 from contextc.formats.message_preparation import IdentifierCodec, NameCodec, ReasoningPolicy
 from contextc.formats.openai_chat.codec import DOCUMENT_TYPES
 from contextc.formats.openai_responses import codec
@@ -121,7 +130,7 @@ class OpenAIResponsesFormatter(CodecFormatter):
     def read_change(self, block: JSONObject) -> HeadChange | None:
         match block.get("type"):
             case "additional_tools":
-                return HeadChange(added=tuple(block["tools"]))
+                return HeadChange(added=list_valid_tools(block.get("tools")))
             case "configuration_update" if not block.get("text"):
                 return HeadChange(effort=text_of(object_or_empty(block.get("reasoning")).get("effort")))
             case _:
