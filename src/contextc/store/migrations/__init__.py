@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from contextc._plugins import data_files
 
-STATEMENT = re.compile(r"(?:\$\$.*?\$\$|\bBEGIN\b.*?\bEND\b|'[^']*'|[^;$'])+", re.DOTALL)
+STATEMENT = re.compile(r"(?:\$\$.*?\$\$|\bBEGIN\b(?:(?!\bBEGIN\b).)*?\bEND\b|'[^']*'|[^;$'])+", re.DOTALL)
 """A statement without the semicolon after it. The body of a function or trigger, and a text, may have some."""
 
 
