@@ -199,7 +199,7 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     is_bare: bool = False
     """True if it has neither system prompt nor tools: `budget.system` is then its frame and its settings."""
     shared_head: SharedHead | None = None
-    """What of the head is in the shared prefix, if the head changed and does not begin with the change."""
+    """The unchanged parts at the start of a changed head. None if the whole head is the same, or its first part is not."""
 
     @property
     def latency(self) -> int | None:

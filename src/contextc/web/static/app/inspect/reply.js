@@ -74,7 +74,7 @@ function RawReply({ name, step }) {
     <summary>Raw response</summary>
     ${error && html`<p class="panel-note">${error.message}</p>`}
     ${data && !data.is_stored && html`<p class="panel-note">The bytes of this response are not kept. The proxy, contextc watch and cc.tap keep them, and
-      they are in HAR files. Of contextc's own requests and of other imported files, the messages are stored.</p>`}
+      so does the import of a HAR file. Of contextc's own requests and of other imported files, the messages are stored.</p>`}
     ${data?.is_stored && html`<p class="panel-note">${[
       data.status ? `HTTP ${data.status}` : "", bytes(data.size), plural(data.events.length, "event"),
       data.kept < data.size && `only the first ${bytes(data.kept)} are kept`,
