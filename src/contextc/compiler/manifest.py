@@ -199,7 +199,7 @@ class RequestRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     is_bare: bool = False
     """True if it has neither system prompt nor tools: `budget.system` is then its frame and its settings."""
     shared_head: SharedHead | None = None
-    """The unchanged parts at the start of a changed head. None if the whole head is the same, or its first part is not."""
+    """The unchanged parts at the start of a changed head. None if all parts are unchanged, or the first one changed."""
 
     @property
     def latency(self) -> int | None:
